@@ -120,25 +120,34 @@ impl Workers {
             return; // A busy thread takes it when it is done.
         }
         queue.threads += 1;
+        // Starting one takes a while, in which the others go on.
+        drop(queue);
         let for_thread = shared.clone();
         let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || {
             be_ordinary();
             for_thread.work();
         });
         if let Err(error) = started {
-            queue.threads -= 1;
-            if queue.threads == 0 {
-                // The system provides no thread at all: run the jobs here, slowly.
-                let jobs = std::mem::take(&mut queue.jobs);
-                drop(queue);
-                if !shared.is_short.swap(true, Ordering::Relaxed) {
-                    log::warn!(
-                        "no thread can be started ({error}), so that all requests wait while one uses a file: is there a limit of processes?"
-                    );
-                }
-                jobs.into_iter().for_each(|job| shared.do_job(job));
-            }
+            self.no_thread(&error);
         }
+    }
+
+    /// Without any, the jobs run here, slowly.
+    fn no_thread(&self, error: &io::Error) {
+        let shared = &self.shared;
+        let mut queue = shared.queue();
+        queue.threads -= 1;
+        if queue.threads > 0 {
+            return;
+        }
+        let jobs = std::mem::take(&mut queue.jobs);
+        drop(queue);
+        if !shared.is_short.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "no thread can be started ({error}), so that all requests wait while one uses a file: is there a limit of processes?"
+            );
+        }
+        jobs.into_iter().for_each(|job| shared.do_job(job));
     }
 
     /// Runs `job` on a thread; the future returns its result. If the future is dropped, the job still runs to its end.

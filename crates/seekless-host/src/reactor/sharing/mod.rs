@@ -143,6 +143,8 @@ impl Drop for Sharing {
 /// The observer's thread.
 fn observe(shared: &Shared, engine: &Engine, when: ShareWhen) {
     if sys::can_return() {
+        // Once before it matters: then all that it uses is in memory, and it waits for no lock of this process's memory later.
+        engine.release_workers();
         Observer::new(shared, engine).run(Policy::new(when));
     }
 }

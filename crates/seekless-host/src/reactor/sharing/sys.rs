@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
@@ -141,17 +142,31 @@ impl Engine {
 
     /// Gives the ordinary policy and all processors to the kernel's workers for this process (those of io_uring), which the engine
     /// thread may have started while it shared a processor. Before Linux 6.2 the kernel alone chooses their processors.
+    ///
+    /// Without the allocator: the engine thread may hold its lock while it waits for the caller.
     pub(super) fn release_workers(&self) {
-        let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return };
-        for thread in threads.flatten() {
-            let name = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-            let number = thread.file_name().to_str().and_then(|number| number.parse().ok()).and_then(Pid::from_raw);
-            let Some(number) = number.filter(|_| name.starts_with("iou-")) else { continue };
-            if policy_of(number) == Some(libc::SCHED_IDLE) {
-                let _ = sched_setaffinity(Some(number), &ordinary_processors());
-                set_policy(number, libc::SCHED_OTHER);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(directory) = rustix::fs::open(c"/proc/self/task", flags, Mode::empty()) else { return };
+        let mut entries = [const { MaybeUninit::uninit() }; TEXT_BYTES];
+        let mut threads = RawDir::new(directory, &mut entries);
+        while let Some(Ok(thread)) = threads.next() {
+            if let Some(thread) = thread.file_name().to_str().ok().and_then(|name| name.parse().ok()) {
+                release_if_worker(thread);
             }
         }
+    }
+}
+
+fn release_if_worker(thread: u32) {
+    let mut name = [0; TEXT_BYTES];
+    let is_worker =
+        read_of(std::process::id(), thread, "comm", &mut name).is_some_and(|name| name.starts_with(b"iou-"));
+    if let Some(thread) = i32::try_from(thread).ok().and_then(Pid::from_raw)
+        && is_worker
+        && policy_of(thread) == Some(libc::SCHED_IDLE)
+    {
+        let _ = sched_setaffinity(Some(thread), &ordinary_processors());
+        set_policy(thread, libc::SCHED_OTHER);
     }
 }
 
@@ -254,15 +269,17 @@ pub(super) fn processor_of(thread: u32) -> Option<usize> {
     fields_of(read(thread, "stat", &mut text)?)?.nth(39 - 3)?.parse().ok()
 }
 
-/// The fields of `stat` from the third one on. The second one is a name in parentheses, which may contain anything.
-fn fields_of(stat: &str) -> Option<impl Iterator<Item = &str>> {
-    stat.rsplit_once(')').map(|(_, fields)| fields.split_ascii_whitespace())
+/// The fields of `stat` from the third one on. The second one is a name in parentheses, which may contain anything, and end within a
+/// character.
+fn fields_of(stat: &[u8]) -> Option<impl Iterator<Item = &str>> {
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    Some(std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace())
 }
 
 /// The second number of `schedstat`. The first one is the time that the thread has run, and so above zero where the kernel counts: one
 /// that does not shows three zeros.
-fn waited_of(schedstat: &str) -> Option<Duration> {
-    let mut numbers = schedstat.split_ascii_whitespace();
+fn waited_of(schedstat: &[u8]) -> Option<Duration> {
+    let mut numbers = std::str::from_utf8(schedstat).ok()?.split_ascii_whitespace();
     let ran: u64 = numbers.next()?.parse().ok()?;
     let waited = numbers.next()?.parse().ok()?;
     (ran > 0).then_some(Duration::from_nanos(waited))
@@ -271,14 +288,20 @@ fn waited_of(schedstat: &str) -> Option<Duration> {
 /// More than `stat` has: 52 fields, of up to 20 digits.
 const TEXT_BYTES: usize = 1280;
 
-/// What `/proc` says of a thread. Without the allocator: a thread that waits for this one may hold its lock.
-fn read<'a>(thread: u32, file: &str, text: &'a mut [u8]) -> Option<&'a str> {
+/// What `/proc` says of a thread that may be one of another process. Without the allocator: a thread that waits for this one may hold
+/// its lock.
+fn read<'a>(thread: u32, file: &str, text: &'a mut [u8]) -> Option<&'a [u8]> {
+    read_of(thread, thread, file, text)
+}
+
+/// The same for one of `process`.
+fn read_of<'a>(process: u32, thread: u32, file: &str, text: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0; 64];
-    write!(&mut path[..], "/proc/{thread}/task/{thread}/{file}\0").ok()?;
+    write!(&mut path[..], "/proc/{process}/task/{thread}/{file}\0").ok()?;
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let count = rustix::io::read(&file, &mut *text).ok()?;
-    std::str::from_utf8(text.get(..count)?).ok()
+    text.get(..count)
 }
 
 /// The calling thread's I/O has the priority that follows from its nice value, whatever its policy: without this, Linux would give that
@@ -341,10 +364,20 @@ mod tests {
     /// A kernel that counts no waits shows zeros, which do not mean that the thread never waits.
     #[test]
     fn zeros_are_no_waits() {
-        assert_eq!(waited_of("54961 1200 1\n"), Some(Duration::from_nanos(1200)));
-        assert_eq!(waited_of("54961 0 1\n"), Some(Duration::ZERO));
+        assert_eq!(waited_of(b"54961 1200 1\n"), Some(Duration::from_nanos(1200)));
+        assert_eq!(waited_of(b"54961 0 1\n"), Some(Duration::ZERO));
         for nothing in ["0 0 0\n", "", "5", "x 1 1"] {
-            assert_eq!(waited_of(nothing), None, "{nothing:?}");
+            assert_eq!(waited_of(nothing.as_bytes()), None, "{nothing:?}");
         }
+    }
+
+    /// A thread's name may have parentheses, and is cut after 15 bytes, which may be within a character.
+    #[test]
+    fn names_contain_anything() {
+        for name in [&b"sh"[..], b"a) R (b", b"fifteen bytes \xc3"] {
+            let stat = [b"12 (", name, b") S 1 2\n"].concat();
+            assert_eq!(fields_of(&stat).unwrap().collect::<Vec<_>>(), ["S", "1", "2"]);
+        }
+        assert!(fields_of(b"12 (sh").is_none());
     }
 }

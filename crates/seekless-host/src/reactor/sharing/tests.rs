@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit};
@@ -19,14 +19,18 @@ fn of_thread(thread: Pid) -> (i32, CpuSet) {
     (unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) }, sched_getaffinity(Some(thread)).unwrap())
 }
 
-/// False, with a message, where threads may not change their policy.
-fn can_share() -> bool {
+/// Observers see each other's threads, and workers take the processors of the last one.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// `None`, with a message, where threads may not change their policy.
+fn can_share() -> Option<MutexGuard<'static, ()>> {
+    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let can = || sys::can_return() && Engine::this_thread().is_some();
-    let can = std::thread::spawn(can).join().unwrap();
-    if !can {
-        skip(Need::Processors, "this needs two processors, and CAP_SYS_NICE");
+    if std::thread::spawn(can).join().unwrap() {
+        return Some(alone);
     }
-    can
+    skip(Need::Processors, "this needs two processors, and CAP_SYS_NICE");
+    None
 }
 
 /// The first two processors that this process may use.
@@ -119,9 +123,7 @@ fn only(processor: usize) -> CpuSet {
 /// starts in between is as any other.
 #[test]
 fn it_goes_there_and_back() {
-    if !can_share() {
-        return;
-    }
+    let Some(_alone) = can_share() else { return };
     let (asked, engine) = Asked::start();
     let (before, [one, other]) = (of_thread(asked.number), two_processors());
     let mut moved = engine.move_to(one).unwrap();
@@ -141,12 +143,38 @@ fn it_goes_there_and_back() {
     asked.end();
 }
 
+/// Workers of the kernel are found by their names, however many threads there are. Method: threads with such names.
+#[test]
+fn workers_of_the_kernel_are_released() {
+    const WORKERS: usize = 150;
+    let Some(_alone) = can_share() else { return };
+    let ((asked, engine), [processor, _]) = (Asked::start(), two_processors());
+    let (before, moved) = (of_thread(asked.number), engine.move_to(processor).unwrap());
+    let (sender, receiver) = mpsc::channel();
+    let (ends, end): (Vec<_>, Vec<_>) = (0..WORKERS).map(|_| mpsc::channel::<()>()).unzip();
+    let workers = asked.run(move || {
+        let start = |end: mpsc::Receiver<()>| {
+            let (sender, worker) = (sender.clone(), std::thread::Builder::new().name("iou-wrk-test".into()));
+            let run = move || (sender.send(gettid()).unwrap(), end.recv());
+            worker.spawn(run).unwrap()
+        };
+        end.into_iter().map(start).collect::<Vec<_>>()
+    });
+    let numbers: Vec<Pid> = receiver.iter().take(WORKERS).collect();
+    engine.release_workers();
+    assert!(numbers.iter().all(|&worker| of_thread(worker) == before));
+    assert_eq!(of_thread(asked.number), (libc::SCHED_IDLE, only(processor)));
+    drop((moved, ends));
+    for worker in workers {
+        let _ = worker.join().unwrap();
+    }
+    asked.end();
+}
+
 /// What the administrator has chosen stays: at the start, while a processor is shared, and after it.
 #[test]
 fn what_the_administrator_has_chosen_stays() {
-    if !can_share() {
-        return;
-    }
+    let Some(_alone) = can_share() else { return };
     let ((asked, engine), [one, other]) = (Asked::start(), two_processors());
     let before = of_thread(asked.number);
     // Another policy: the processors are given back.
@@ -170,9 +198,7 @@ fn what_the_administrator_has_chosen_stays() {
 /// Method: a cpuset for the engine thread and its observer, which first lacks the processor that is shared, and then has it again.
 #[test]
 fn a_cpuset_that_changes_is_followed() {
-    if !can_share() {
-        return;
-    }
+    let Some(_alone) = can_share() else { return };
     let [one, other] = two_processors();
     let (one_text, other_text, both_text) = (one.to_string(), other.to_string(), format!("{one},{other}"));
     let Some(cpuset) = Cpuset::new(&both_text) else { return };
@@ -210,9 +236,7 @@ fn a_cpuset_that_changes_is_followed() {
 /// to choose policies while a processor is shared.
 #[test]
 fn what_is_refused_is_given_back_later() {
-    if !can_share() {
-        return;
-    }
+    let Some(_alone) = can_share() else { return };
     let ((asked, engine), [processor, _]) = (Asked::start(), two_processors());
     let before = of_thread(asked.number);
     let limit = getrlimit(Resource::Nice).current;
@@ -256,9 +280,7 @@ fn what_is_refused_is_given_back_later() {
 /// policy; the engine thread itself has the administrator's privileges.
 #[test]
 fn a_thread_comes_back_whatever_its_nice_value() {
-    if !can_share() {
-        return;
-    }
+    let Some(_alone) = can_share() else { return };
     let ((asked, engine), [processor, _]) = (Asked::start(), two_processors());
     let (before, own) = (of_thread(asked.number), getpriority_process(None).unwrap());
     let limits = getrlimit(Resource::Nice);
@@ -360,9 +382,7 @@ impl Drop for Cpuset {
 fn the_engine_thread_is_as_before_at_the_end() {
     /// On a busy machine the observer may be late again and again.
     const PATIENCE: Duration = Duration::from_secs(60);
-    if !can_share() {
-        return;
-    }
+    let Some(_alone) = can_share() else { return };
     for (program, periods) in [(0, 10), (u32::MAX, 10), (1, 0), (1, 3), (1, 100)] {
         let engine = std::thread::spawn(move || {
             let before = of_thread(gettid());
@@ -392,9 +412,7 @@ fn the_engine_thread_is_as_before_at_the_end() {
 /// on which another thread computes.
 #[test]
 fn starving_is_seen_while_it_lasts() {
-    if !can_share() {
-        return;
-    }
+    let Some(_alone) = can_share() else { return };
     let ((asked, ask), (sender, receiver)) = (pipe_with(PipeFlags::CLOEXEC).unwrap(), mpsc::channel());
     let thread = std::thread::spawn(move || {
         sender.send(Engine::this_thread().unwrap()).unwrap();
@@ -422,9 +440,7 @@ fn a_program_that_computes_holds_up_no_other() {
     /// The observer gives the engine thread its policy back after two periods, 4 ms, if it gets a processor itself. On a busy machine
     /// both wait for one; an engine thread that is not given it back waits 100 to 500 ms.
     const WAIT_MAX: Duration = Duration::from_millis(50);
-    if !can_share() {
-        return;
-    }
+    let Some(_alone) = can_share() else { return };
     let (asked, ask) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let (answered, answer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let (sender, receiver) = mpsc::channel();
