@@ -114,7 +114,8 @@ struct Inner {
     /// Live [`ExpectWakes`].
     expected_wakes: Cell<usize>,
     busy_polling: RefCell<BusyPolling>,
-    sharing: RefCell<Option<Sharing>>,
+    /// With the number of live [`ProcessorShare`]s.
+    sharing: RefCell<Option<(Sharing, usize)>>,
 }
 
 /// Handle to the reactor; clones refer to the same one.
@@ -235,7 +236,7 @@ impl Reactor {
     /// that for a moment before the engine thread sleeps, as long as this is mostly successful ([`busy_poll`]).
     pub async fn readable_soon(&self, rt: &Rt, file: &File) {
         let policy = &self.0.busy_polling;
-        let is_together = self.0.sharing.borrow().as_ref().is_some_and(Sharing::is_together);
+        let is_together = self.0.sharing.borrow().as_ref().is_some_and(|(sharing, _)| sharing.is_together());
         let pays = policy.borrow().pays() && !is_together;
         if pays {
             let begun = Instant::now();
@@ -246,7 +247,7 @@ impl Reactor {
                 self.poll();
                 std::thread::yield_now();
                 if is_readable(file) {
-                    if let Some(sharing) = &*self.0.sharing.borrow() {
+                    if let Some((sharing, _)) = &*self.0.sharing.borrow() {
                         sharing.wake();
                     }
                     return policy.borrow_mut().found(begun.elapsed());
@@ -262,21 +263,17 @@ impl Reactor {
         policy.borrow_mut().slept(begun.elapsed());
     }
 
-    /// From now on the engine thread shares the processor of a program that makes one request after another, as `when` says
-    /// ([`sharing`]); [`Reactor::note_request`] says who makes them. It needs [`Reactor::readable_soon`], which notices that they come
-    /// close to each other.
-    pub fn share_processor(&self, when: ShareWhen) {
-        self.0.sharing.borrow_mut().get_or_insert_with(|| Sharing::start(when));
-    }
-
-    /// Ends that: when it returns, the engine thread has its processors back.
-    pub fn share_no_processor(&self) {
-        self.0.sharing.take();
+    /// As long as one of these lives, the engine thread shares the processor of a program that makes one request after another, as `when`
+    /// of the first one says ([`sharing`]); [`Reactor::note_request`] says who makes them. It needs [`Reactor::readable_soon`], which
+    /// notices that they come close to each other.
+    pub fn share_processor(&self, when: ShareWhen) -> ProcessorShare {
+        self.0.sharing.borrow_mut().get_or_insert_with(|| (Sharing::start(when), 0)).1 += 1;
+        ProcessorShare(self.clone())
     }
 
     /// The thread `program` has made a request; 0 is the kernel itself, or a thread that this process cannot see.
     pub fn note_request(&self, program: u32) {
-        if let Some(sharing) = &*self.0.sharing.borrow() {
+        if let Some((sharing, _)) = &*self.0.sharing.borrow() {
             sharing.note(program);
         }
     }
@@ -325,7 +322,7 @@ impl Reactor {
         let busy_polling = self.0.busy_polling.borrow();
         counters.push(("busy_polls", busy_polling.looks));
         counters.push(("busy_polls_found", busy_polling.finds));
-        if let Some(sharing) = &*self.0.sharing.borrow() {
+        if let Some((sharing, _)) = &*self.0.sharing.borrow() {
             counters.extend(sharing.counters());
         }
         counters
@@ -348,6 +345,19 @@ impl Drop for ExpectWakes {
     fn drop(&mut self) {
         let inner = &self.0.0;
         inner.expected_wakes.set(inner.expected_wakes.get() - 1);
+    }
+}
+
+/// See [`Reactor::share_processor`]. When the last one has been dropped, the engine thread has its processors back.
+pub struct ProcessorShare(Reactor);
+
+impl Drop for ProcessorShare {
+    fn drop(&mut self) {
+        let mut sharing = self.0.0.sharing.borrow_mut();
+        if let Some((_, live)) = &mut *sharing {
+            *live -= 1;
+        }
+        *sharing = sharing.take().filter(|(_, live)| *live > 0);
     }
 }
 

@@ -359,3 +359,19 @@ fn busy_polling_misses_nothing() {
         assert!(count("busy_polls_found") <= count("busy_polls"));
     });
 }
+
+/// A processor is shared until the last of several mounts that ask for it has ended.
+#[test]
+fn the_last_share_ends_sharing() {
+    on_each_backend(|reactor, _| {
+        let is_counted = || reactor.counters().iter().any(|(name, _)| *name == "processor_shares");
+        let first = reactor.share_processor(ShareWhen::Faster);
+        let second = reactor.share_processor(ShareWhen::Faster);
+        drop(first);
+        assert!(is_counted());
+        drop(second);
+        assert!(!is_counted());
+        drop(reactor.share_processor(ShareWhen::Faster));
+        assert!(!is_counted());
+    });
+}

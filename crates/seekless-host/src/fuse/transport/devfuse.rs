@@ -154,12 +154,8 @@ impl Transport for Rc<DevFuse> {
     }
 
     async fn run(&self, session: &Rc<Session>) -> Result<End, Errno> {
-        if let Some(when) = self.share_processor {
-            self.reactor.share_processor(when);
-        }
-        let end = self.answer_all(session).await;
-        self.reactor.share_no_processor();
-        end
+        let _shares = self.share_processor.map(|when| self.reactor.share_processor(when));
+        self.answer_all(session).await
     }
 }
 
