@@ -17,7 +17,7 @@ use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::Nanos;
 use seekless_host::fuse::{Mount, MountOptions, TransportChoice};
 use seekless_host::leaves::{FileDevice, FileOptions};
-use seekless_host::reactor::{Backend, Reactor, ReactorOptions, Signals};
+use seekless_host::reactor::{Backend, Reactor, ReactorOptions, ShareWhen, Signals};
 use seekless_host::testing::{Need, skip};
 
 use crate::troubled::Troubled;
@@ -38,6 +38,8 @@ pub(crate) struct Wish {
     /// What is served has access-control lists.
     pub(crate) access_lists: bool,
     pub(crate) read_only: bool,
+    /// The engine thread shares the processor of a program that alone makes requests, whether that is faster or not.
+    pub(crate) shares: bool,
     pub(crate) block_device: Option<PathBuf>,
     pub(crate) close_takes: Nanos,
     pub(crate) commit_interval: Nanos,
@@ -57,6 +59,7 @@ impl Default for Wish {
             allow_other: false,
             access_lists: true,
             read_only: false,
+            shares: false,
             block_device: None,
             close_takes: Nanos::ZERO,
             commit_interval: Nanos::from_secs(3600),
@@ -98,6 +101,7 @@ impl Wish {
             self.allow_other.to_string(),
             self.access_lists.to_string(),
             self.read_only.to_string(),
+            self.shares.to_string(),
             block_device.display().to_string(),
             self.close_takes.0.to_string(),
             self.commit_interval.0.to_string(),
@@ -120,7 +124,7 @@ fn serve() {
     else {
         panic!("a wish has more words");
     };
-    let &[allow_other, access_lists, read_only, block_device, close_takes, commit_interval] = rest else {
+    let &[allow_other, access_lists, read_only, shares, block_device, close_takes, commit_interval] = rest else {
         panic!("a wish has more words")
     };
     let signals = Signals::new(&[libc::SIGTERM, libc::SIGINT]).unwrap();
@@ -136,6 +140,7 @@ fn serve() {
     options.writeback_cache = *writeback == "true";
     options.allow_other = allow_other == "true";
     options.read_only = read_only == "true";
+    options.share_processor = (shares == "true").then_some(ShareWhen::Possible);
     if !block_device.is_empty() {
         let store = FileDevice::open(&rt, &reactor, Path::new(block_device), FileOptions::default()).unwrap();
         options.store = Some(std::rc::Rc::new(store));
@@ -164,6 +169,8 @@ fn serve() {
             fs = log::stack_on(&rt, fs, layer).await.map_err(|error| error.to_string())?;
         }
         let mount = Mount::start(&rt, &reactor, fs, options).await.map_err(|error| error.to_string())?;
+        let counted = reactor.clone();
+        mount.tell_statistics(move || format!("{:?}", counted.counters()));
         println!("\nmounted {}", mount.transport_name());
         let stop = async {
             signals.next(&reactor).await;

@@ -10,5 +10,6 @@ mod files;
 mod lifetime;
 mod names;
 mod overlay;
+mod sharing;
 mod storage;
 mod troubled;
