@@ -65,6 +65,7 @@ struct Sample {
     known: Vec<Known>,
     metadata: Vec<(String, Range<FragNo>)>,
     layout: Layout,
+    closed: bool,
 }
 
 fn meets(one: &Range<FragNo>, other: &Range<FragNo>) -> bool {
@@ -156,7 +157,7 @@ async fn sample(rt: &Rt, closed: bool) -> Sample {
         }
         client.unlink(b"/a/old").await.unwrap();
     }
-    Sample { image: memory.image(), known, metadata: metadata.into_values().collect(), layout }
+    Sample { image: memory.image(), known, metadata: metadata.into_values().collect(), layout, closed }
 }
 
 /// The inode's block, the indirect blocks, and the blocks of a directory or of a symbolic link.
@@ -222,6 +223,10 @@ impl Loss<'_> {
 
     /// Every file at its place, as far as it does not need what is lost, and never anything wrong.
     async fn look(&self, client: &Client, when: &str) {
+        for path in ["/f02", "/a/b/second"] {
+            let links = client.stat(path.as_bytes()).await.map(|stat| stat.links);
+            assert!(!matches!(links, Ok(links) if links != 2), "{}: {when}: links of {path}: {links:?}", self.what);
+        }
         for file in &self.sample.known {
             let whole = !self.is_lost(&[&file.above[..], std::slice::from_ref(&file.inode), &file.indirect].concat());
             let what = format!("{}: {when}", self.what);
@@ -289,19 +294,22 @@ impl Loss<'_> {
         .await;
     }
 
-    async fn repair(&self, rt: &Rt, device: &Device, when: &str) {
+    async fn repair(&self, rt: &Rt, device: &Device, when: &str) -> Fsck {
         let repair = FsckOptions { repair: true, ..FsckOptions::default() };
         let found = fsck(rt, device, repair).await.unwrap_or_else(|error| panic!("{}: {when}: {error}", self.what));
         for problem in &found.problems {
             assert!(problem.repaired || problem.cause == Cause::Unread, "{}: {when}: {problem:?}", self.what);
             assert!(problem.cause != Cause::Damage, "{}: {when}: nothing was damaged: {problem:?}", self.what);
         }
+        found
     }
 
     async fn only_unread(&self, rt: &Rt, device: &Device, when: &str) {
         let found = fsck(rt, device, FsckOptions::default()).await.unwrap();
         let others: Vec<_> = found.problems.iter().filter(|problem| problem.cause != Cause::Unread).collect();
         assert!(others.is_empty(), "{}: {when}: {others:?}", self.what);
+        let clean = info(device).await.unwrap().clean;
+        assert_eq!(clean, found.problems.is_empty(), "{}: {when}: the next mount looks again", self.what);
     }
 
     /// A mount of the volume, closed or not, with nothing repaired by hand.
@@ -344,7 +352,10 @@ impl Loss<'_> {
         let is_told = found.problems.iter().any(|problem| problem.text.contains("cannot be read"));
         assert!(is_told || self.what.contains("target"), "{}: {found:?}", self.what);
         assert!(!found.problems.iter().any(|problem| problem.repaired), "{}", self.what);
-        self.repair(rt, &device, "repair").await;
+        let found = self.repair(rt, &device, "repair").await;
+        let changes_inode = |problem: &&Problem| problem.repaired && problem.text.starts_with("inode ");
+        let changed = found.problems.iter().find(changes_inode);
+        assert!(!self.sample.closed || changed.is_none(), "{}: all were right: {changed:?}", self.what);
         self.only_unread(rt, &device, "second check").await;
         if !self.hides_root() {
             self.session(rt, &device, options, "repaired", async |client| {
