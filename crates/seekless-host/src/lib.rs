@@ -24,5 +24,6 @@ pub mod nbd;
 mod random;
 pub mod reactor;
 pub mod report;
+mod short_append;
 #[doc(hidden)]
 pub mod testing;

@@ -1,9 +1,11 @@
 //! Turns of the appends through one open file, in the order in which they came. The kernel sends the parts of a long asynchronous
-//! write at once, and each goes to the end of the file as the one before has left it.
+//! write at once, and each goes to the end of the file as the one before has left it. Behind a part that has failed, the others must
+//! fail, too: they would be in its place.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use seekless::fs::FsError;
 use seekless::rt::Event;
 
 /// Lets one append at a time pass, in the order of their calls.
@@ -13,6 +15,8 @@ pub(super) struct Turns {
     waiting: RefCell<VecDeque<u64>>,
     next: Cell<u64>,
     ended: Event,
+    /// Where the next part of a call begins of which one part was not written in whole, and why.
+    failed_before: RefCell<Option<(u64, FsError)>>,
 }
 
 impl Turns {
@@ -26,6 +30,24 @@ impl Turns {
             self.ended.wait().await;
         }
         turn
+    }
+
+    /// The append that has its turn, and for the kernel ends at `end`, was not made in whole because of `error`.
+    pub(super) fn fail_before(&self, end: u64, error: FsError) {
+        self.failed_before.replace(Some((end, error)));
+    }
+
+    /// Why an append of `bytes`, which has its turn, may be a part behind one that has failed. `offset` is where the kernel takes the
+    /// file to end: for such a part, where the failed one was to end; for the next call of a program, usually where that began.
+    pub(super) fn failed_before(&self, offset: u64, bytes: usize) -> Option<FsError> {
+        let (_, error) = self.failed_before.take().filter(|(next, _)| *next == offset)?;
+        self.failed_before.replace(Some((offset + bytes as u64, error.clone())));
+        Some(error)
+    }
+
+    /// The append that has its turn is no such part.
+    pub(super) fn forget_failure(&self) {
+        self.failed_before.take();
     }
 }
 
@@ -50,6 +72,22 @@ mod tests {
     use seekless::units::Nanos;
 
     use super::*;
+
+    /// Parts behind one that has failed have its error, and the next call has none.
+    #[test]
+    fn parts_behind_a_failed_one_are_known() {
+        let turns = Turns::default();
+        assert_eq!(turns.failed_before(100, 10), None);
+        turns.fail_before(110, FsError::NoSpace);
+        for part in 0..3 {
+            assert_eq!(turns.failed_before(110 + 10 * part, 10), Some(FsError::NoSpace));
+        }
+        assert_eq!(turns.failed_before(100, 10), None);
+        assert_eq!(turns.failed_before(140, 10), None);
+        turns.fail_before(110, FsError::NoSpace);
+        turns.forget_failure();
+        assert_eq!(turns.failed_before(110, 10), None);
+    }
 
     /// Aim: turns are in the order of the calls, also when one that waits is given up. Method: the earlier a task comes, the longer it
     /// takes; behind each, one more waits and is given up.

@@ -2,6 +2,7 @@
 //! allowed. Method: temporary directories, as root and as another user; tests that need their own mounts, users or
 //! limits run on their own thread or process.
 
+mod appends;
 mod compare;
 mod escape;
 mod inodes;
