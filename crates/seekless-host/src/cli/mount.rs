@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::daemon::{Report, Side};
 use super::exit::{FAILED, WRONG_USAGE};
-use super::mount_options::{self, MountWords};
+use super::mount_options::{self, MountWords, Waiting};
 use super::pid_file::PidFile;
 use super::statistics::MountFacts;
 use super::supervise::{self, Life};
@@ -296,6 +296,10 @@ fn remount(args: &Args) -> Done {
         let failed = |error: RemountError| Failure::new(error).code(FAILED);
         let mount = Remount::of(&args.directory).map_err(failed)?;
         let flags = mount_options::remounted(mount.options(), &args.options)?;
+        let waiting = fuse::statistics(&args.directory).ok().flatten().and_then(|told| statistics::waiting_of(&told));
+        if let Some(word) = waiting.and_then(|present| mount_options::changes_waiting(&args.options, present)) {
+            return Err(failed(RemountError::Fixed { path: args.directory.clone(), word }));
+        }
         if !args.fake {
             mount.set(flags).map_err(failed)?;
         }
@@ -457,6 +461,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         if let Some(report) = report.as_ref().and_then(|report| report.as_ref()) {
             report.outlive_parent();
         }
+        let waiting = Waiting { busy_poll: options.busy_poll, share_processor: options.share_processor.is_some() };
         let mut mount = start(&world, &mounted, options).await?;
         mount.mark(leaves.opened());
         presence.set(mount.announce());
@@ -465,7 +470,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             let _ = mount.serve(std::future::ready(())).await;
             return Err(failure);
         }
-        tell(&world, Rc::new(Told::new(&stack, &mounted, &mount)), metrics, &mut mount);
+        tell(&world, Rc::new(Told::new(&stack, &mounted, &mount, waiting)), metrics, &mut mount);
         let passes = if mount.passes_files_through() { ", files passed through" } else { "" };
         log::info!("mounted on {place} ({}, {}{passes})", mount.transport_name(), world.reactor.backend_name());
         log_counters(&mounted, |name, count| name == "replayed_transactions" && count > 0);
@@ -574,11 +579,12 @@ struct Told {
 }
 
 impl Told {
-    fn new(stack: &Stack, mounted: &Mounted, mount: &Mount) -> Told {
+    fn new(stack: &Stack, mounted: &Mounted, mount: &Mount, waiting: Waiting) -> Told {
         let facts = MountFacts {
             stack: stack.to_string(),
             transport: mount.transport_name(),
             passthrough: mount.passes_files_through(),
+            waiting,
         };
         Told { facts, parts: mounted.parts.clone(), operations: mount.operations(), fs: mounted.fs.clone() }
     }

@@ -114,6 +114,24 @@ pub(super) fn remounted(present: &str, lists: &[String]) -> Result<MountFlags, F
     Ok(words.flags)
 }
 
+/// How the daemon of a mount waits for requests, which a remount cannot change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Waiting {
+    pub(super) busy_poll: bool,
+    pub(super) share_processor: bool,
+}
+
+/// The first word after `-o` that would change it. Words that say what holds already come from fstab(5).
+pub(super) fn changes_waiting(lists: &[String], present: Waiting) -> Option<&'static str> {
+    let last_of = |words: [&'static str; 2]| {
+        let given = lists.iter().flat_map(|list| list.split(',')).map(str::trim);
+        given.filter_map(|given| words.into_iter().find(|word| *word == given)).next_back()
+    };
+    let pairs =
+        [(["busypoll", "nobusypoll"], present.busy_poll), (["sharecpu", "nosharecpu"], present.share_processor)];
+    pairs.into_iter().find_map(|(words, is_on)| last_of(words).filter(|word| (*word == words[0]) != is_on))
+}
+
 /// Words for mount(8) itself, for systemd and for libfuse, without effect here or always in effect.
 const IGNORED: &[&str] = &[
     "defaults",
@@ -137,7 +155,7 @@ const IGNORED: &[&str] = &[
 const IGNORED_VALUES: &[&str] = &["comment", "user", "helper", "uhelper", "user_id", "group_id", "max_read", "blksize"];
 
 /// Words with an effect here, for the error message.
-const KNOWN: &str = "ro, rw, allow_other, nonempty, writeback, nopassthrough, nobusypoll, sharecpu, \
+const KNOWN: &str = "ro, rw, allow_other, nonempty, writeback, nopassthrough, nobusypoll, sharecpu, nosharecpu, \
                      commit=SECONDS, fsname=NAME, transport=auto|devfuse|uring, noatime, nosuid, nodev, noexec, sync, dirsync, remount";
 
 /// True when the lists ask for a remount; the daemon then knows what is mounted.
@@ -172,8 +190,8 @@ fn apply(words: &mut MountWords, word: &str, sloppy: bool) -> Result<(), Failure
         ("nonempty", None) => words.over_content = true,
         ("writeback", None) => words.writeback_cache = true,
         ("nopassthrough", None) => words.passthrough = false,
-        ("nobusypoll", None) => words.busy_poll = false,
-        ("sharecpu", None) => words.share_processor = true,
+        ("busypoll" | "nobusypoll", None) => words.busy_poll = name == "busypoll",
+        ("sharecpu" | "nosharecpu", None) => words.share_processor = name == "sharecpu",
         ("commit", Some(value)) => {
             let seconds = value.parse::<u32>().ok().filter(|&seconds| seconds > 0);
             let seconds = seconds
@@ -222,6 +240,7 @@ mod tests {
         assert_eq!(parsed("transport=uring").transport, Some(TransportChoice::Uring));
         assert!(!parsed("nobusypoll").busy_poll && parsed("nopassthrough").busy_poll);
         assert!(parsed("sharecpu").share_processor && !parsed("nobusypoll").share_processor);
+        assert!(!parsed("sharecpu,nosharecpu").share_processor && parsed("nobusypoll,busypoll").busy_poll);
         assert_eq!(parsed(""), MountWords::default());
         let flags = parsed("dirsync,lazytime,silent,nosymfollow,nomand,noiversion,user=me").flags;
         let all = MountFlags::DIRSYNC | MountFlags::LAZYTIME | MountFlags::SILENT | MountFlags::NOSYMFOLLOW;
@@ -256,6 +275,25 @@ mod tests {
             let flags = remounted(present, &[words.to_owned()]).unwrap_or_else(|failure| panic!("{}", failure.text));
             assert_eq!(flags, expected, "{present}, then {words}");
         }
+    }
+
+    /// A remount names what it would have to change, of two contradictory words the later one.
+    #[test]
+    fn a_remount_cannot_change_how_the_daemon_waits() {
+        let usual = Waiting { busy_poll: true, share_processor: false };
+        for (list, expected) in [
+            ("remount,ro", None),
+            ("remount,sharecpu", Some("sharecpu")),
+            ("remount,sharecpu,nosharecpu", None),
+            ("remount,nosharecpu", None),
+            ("busypoll,remount", None),
+            ("remount, nobusypoll", Some("nobusypoll")),
+        ] {
+            assert_eq!(changes_waiting(&[list.to_owned()], usual), expected, "{list}");
+        }
+        let other = Waiting { busy_poll: false, share_processor: true };
+        assert_eq!(changes_waiting(&["remount".into(), "sharecpu,nobusypoll".into()], other), None);
+        assert_eq!(changes_waiting(&["remount".into(), "nosharecpu".into()], other), Some("nosharecpu"));
     }
 
     /// An unknown option is an error that names it, unless tolerance is requested.

@@ -8,6 +8,7 @@ use seekless::stack::Part;
 use seekless::units::{counted, human_bytes};
 use serde_json::{Map, Value, json};
 
+use super::mount_options::Waiting;
 use crate::fuse::{Answers, Operations, class_end};
 
 /// The parts of a stack, top first.
@@ -33,17 +34,31 @@ pub(super) struct MountFacts {
     pub(super) stack: String,
     pub(super) transport: &'static str,
     pub(super) passthrough: bool,
+    pub(super) waiting: Waiting,
 }
 
 /// The statistics of a mount: those of its parts, what it has answered, and what the daemon has used.
 pub(super) fn of_mount(parts: &[Part], facts: &MountFacts, operations: &Operations) -> Value {
     let mut statistics = of(parts);
-    let MountFacts { stack, transport, passthrough } = facts;
-    statistics["mount"] = json!({ "stack": stack, "transport": transport, "passthrough": passthrough });
+    let MountFacts { stack, transport, passthrough, waiting: Waiting { busy_poll, share_processor } } = facts;
+    statistics["mount"] = json!({
+        "stack": stack,
+        "transport": transport,
+        "passthrough": passthrough,
+        "busy_poll": busy_poll,
+        "share_processor": share_processor,
+    });
     statistics["operations"] =
         operations.answered().iter().map(|(name, answers)| operation_of(name, answers)).collect();
     statistics["process"] = process();
     statistics
+}
+
+/// How the daemon waits for requests, from the statistics of its mount. `None` where it is of a version that does not say so.
+pub(super) fn waiting_of(statistics: &str) -> Option<Waiting> {
+    let statistics: Value = serde_json::from_str(statistics).ok()?;
+    let fact = |name: &str| statistics["mount"][name].as_bool();
+    Some(Waiting { busy_poll: fact("busy_poll")?, share_processor: fact("share_processor")? })
 }
 
 fn operation_of(name: &str, answers: &Answers) -> Value {

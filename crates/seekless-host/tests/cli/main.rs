@@ -28,6 +28,7 @@ mod passthrough;
 mod python;
 mod remount;
 mod same_folder;
+mod sharing;
 mod supervised;
 mod sweeps;
 mod terminal;
