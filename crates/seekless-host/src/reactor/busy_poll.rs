@@ -4,14 +4,22 @@
 //! engine thread sleeps in between, waking it takes as long, because a processor without work is halted, in a virtual machine by
 //! its host. Linux does the same for sockets (`net.core.busy_read`) and for processors of virtual machines (`halt_poll_ns`).
 //!
-//! Looking costs processor time, so it has to be successful. After a miss the thread sleeps at once, until as many waits in a row
-//! as `needed` were short; each further miss doubles that number.
+//! Looking costs processor time, so it has to be successful, and soon: a look that takes longer than what it saves is a miss, too.
+//! After a miss the thread sleeps at once, until as many waits in a row as `needed` were short; each further miss doubles that number.
 
 use std::time::Duration;
 
 /// How long to look. On two processors of a virtual machine, 60 us find most requests of a program that does nothing else, and 200 us no
 /// more than 100 (`seekless bench mount --natural`).
 pub(super) const WINDOW: Duration = Duration::from_micros(100);
+
+/// What successful looks may take on average. A request takes some 50 us less with a look than with a thread that sleeps (rows `stat` and
+/// `create` in the table of docs/guide/mounts.md), so looks take at most as much processor time as they save for the program.
+const WORTH: Duration = Duration::from_micros(50);
+
+/// The average is of about so many looks: more than a program's pause between two rows of requests, and less than a change of what
+/// it does.
+const AVERAGED: u32 = 8;
 
 /// A wait asleep counts as short up to this time. Part of it is the waking itself.
 const SHORT: Duration = Duration::from_micros(200);
@@ -26,6 +34,8 @@ pub(super) struct BusyPolling {
     needed: u32,
     /// Those that there were.
     short: u32,
+    /// What the last successful looks took on average.
+    average: Duration,
     /// Looks, and those that found what they waited for.
     pub(super) looks: u64,
     pub(super) finds: u64,
@@ -33,7 +43,7 @@ pub(super) struct BusyPolling {
 
 impl Default for BusyPolling {
     fn default() -> Self {
-        BusyPolling { needed: 1, short: 0, looks: 0, finds: 0 }
+        BusyPolling { needed: 1, short: 0, average: Duration::ZERO, looks: 0, finds: 0 }
     }
 }
 
@@ -46,7 +56,8 @@ impl BusyPolling {
     /// processor, and a thread that sleeps gets it back sooner than one that yields.
     pub(super) fn found(&mut self, after: Duration) {
         self.finds += 1;
-        match after <= WINDOW {
+        self.average = (self.average * (AVERAGED - 1) + after) / AVERAGED;
+        match after <= WINDOW && self.average <= WORTH {
             true => (self.needed, self.looks) = (1, self.looks + 1),
             false => self.missed(),
         }
@@ -57,6 +68,8 @@ impl BusyPolling {
         self.looks += 1;
         self.needed = (self.needed * 2).min(NEEDED_MAX);
         self.short = 0;
+        // The next one decides.
+        self.average = WORTH;
     }
 
     /// The thread has slept for it, for `duration` in all.
@@ -111,6 +124,24 @@ mod tests {
         // Every second one in time: what is gained is worth what is lost.
         let (looked, found) = play([30, 150].repeat(5_000));
         assert!(looked < Duration::from_micros(180 * 5_000) / 4, "{looked:?}, {found} found");
+    }
+
+    /// Looks that are always successful, and late, take more of a processor than they save.
+    #[test]
+    fn late_finds_are_bounded() {
+        for wait in [55, 70, 90, 100] {
+            let (looked, found) = play([wait; 10_000]);
+            let all = Duration::from_micros(wait * 10_000);
+            assert!(looked * 50 < all, "{wait} us: {looked:?} of {all:?}, {found} found");
+        }
+        // Some late ones between others are worth it.
+        for waits in [[20, 20, 20, 90], [10, 60, 10, 90], [45, 45, 45, 45]] {
+            let (_, found) = play(waits.repeat(2_500));
+            assert!(found > 9_900, "{waits:?}: {found}");
+        }
+        // A program that does something else later.
+        let (_, found) = play([[90; 5_000], [20; 5_000]].concat());
+        assert!(found > 4_900, "{found}");
     }
 
     /// A processor that another program wants is left to it.
