@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
 
 /// Name by which `mount` shows our mounts: `fuse.seekless`, `fuseblk.seekless`.
 pub(crate) const SUBTYPE: &str = "seekless";
@@ -48,13 +49,16 @@ impl MountInfo {
     }
 
     /// Whether `file` was opened through this mount. Its daemon is not asked.
-    pub(crate) fn holds(&self, file: &OwnedFd) -> bool {
+    ///
+    /// # Errors
+    /// Those of the file system, such as of a mount whose daemon has died.
+    pub(crate) fn holds(&self, file: &OwnedFd) -> Result<bool, Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let Ok(stat) = rustix::fs::statx(file, c"", flags, StatxFlags::MNT_ID) else { return false };
+        let stat = rustix::fs::statx(file, c"", flags, StatxFlags::MNT_ID)?;
         let number = DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
         // Before Linux 5.8, the number of the file system has to do.
         let has_id = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
-        number == self.number && (!has_id || stat.stx_mnt_id == self.id)
+        Ok(number == self.number && (!has_id || stat.stx_mnt_id == self.id))
     }
 
     /// Its identifier, if it is the topmost mount at its place. Its daemon is not asked.
@@ -223,8 +227,9 @@ mod tests {
         let table = read();
         assert!(table.iter().any(|info| info.mount_point == Path::new("/")));
         let open = |path| OwnedFd::from(fs::File::open(path).unwrap());
-        let holders =
-            |file| table.iter().filter(|info| info.holds(file)).map(|info| &*info.mount_point).collect::<Vec<_>>();
+        let holders = |file| {
+            table.iter().filter(|info| info.holds(file) == Ok(true)).map(|info| &*info.mount_point).collect::<Vec<_>>()
+        };
         assert_eq!(holders(&open("/proc")), [Path::new("/proc")]);
         assert_eq!(find_elsewhere(|info| info.kind == "no such kind"), None);
     }

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags};
 use seekless::stack::quoted_path;
 
 use super::apart::Apart;
-use super::detach::{control_directory, unmount};
+use super::detach::{Turn, control_directory, detach, unmount};
 use super::farewell::Waiting;
 use super::names::{
     DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE, STATISTICS_BYTES_MAX,
@@ -178,7 +178,7 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) 
         return Err(UmountError::NotAMountPoint { path: path.to_owned() });
     }
     // With a block device, or pages that the kernel still holds, it waits for the daemon.
-    let mut unmounting = Apart::begin(|| match unmount_in_a_moment(&absolute, lazy, is_gone) {
+    let mut unmounting = Apart::begin(|| match unmount_in_a_moment(&found, lazy, is_gone) {
         Ok(()) => Vec::new(),
         Err(cause) => failed(cause.raw_os_error()),
     });
@@ -253,14 +253,22 @@ fn sync_through_another_place(
 
 /// Another process that asks the mount who serves it, as a second `umount` does, uses it for a moment. In that moment it can also be
 /// unmounted by the other: then what was below is there.
-fn unmount_in_a_moment(path: &Path, lazy: bool, is_gone: impl Fn() -> bool) -> Result<(), Errno> {
+fn unmount_in_a_moment(mount: &MountInfo, lazy: bool, is_gone: impl Fn() -> bool) -> Result<(), Errno> {
     const MOMENT: Duration = Duration::from_millis(200);
     let begun = Instant::now();
+    let mut turn = Turn::take(mount);
     loop {
         if is_gone() {
             return Err(Errno::INVAL);
         }
-        match unmount(path, false, lazy) {
+        // Any process could take the turn and keep it: so it is waited for only as long as an unmount takes.
+        if turn.is_none() && begun.elapsed() < MOMENT {
+            std::thread::sleep(PAUSE);
+            turn = Turn::take(mount);
+            continue;
+        }
+        let unmounted = if lazy { detach(mount) } else { unmount(&mount.mount_point, false, false) };
+        match unmounted {
             Err(Errno::BUSY) if begun.elapsed() < MOMENT => std::thread::sleep(PAUSE),
             result => return result,
         }
@@ -368,7 +376,7 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
     let mount = mount_of(&absolute).ok_or_else(not_ours)?;
     // A directory, or the file of a disk.
     let root = rustix::fs::open(&mount.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
-    if !mount.holds(&root) {
+    if mount.holds(&root) == Ok(false) {
         // Unmounted in this moment: this is what is below, which must not get our attributes.
         return Err(not_ours());
     }

@@ -115,7 +115,7 @@ impl Remount {
         let refused = |cause| RemountError::Refused { path: self.path.clone(), cause };
         let root = rustix::fs::open(&self.absolute, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(refused)?;
         // In this order: what is open keeps its numbers, and those of a mount that has gone belong to the next one.
-        if !self.mount.holds(&root) || !self.is_in(&mount_table::read()) {
+        if self.mount.holds(&root) != Ok(true) || !self.is_in(&mount_table::read()) {
             return Err(self.unmounted());
         }
         rustix::mount::mount_remount(format!("/proc/self/fd/{}", root.as_raw_fd()), flags, c"").map_err(refused)
