@@ -137,3 +137,52 @@ fn access(path: &Path) -> Option<Vec<u8>> {
     let length = rustix::fs::getxattr(path, std::str::from_utf8(ACCESS_ATTRIBUTE).ok()?, &mut value).ok()?;
     value.get(..length).map(<[u8]>::to_vec)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount_table::DeviceNumber;
+    use crate::testing::SmallTmpfs;
+
+    /// Aim: what is at the path stays as it is if the mount goes from there at the last moment. Method: a tmpfs, for a mount that has gone, for
+    /// one whose numbers it has now, and for one of ours that is at another place.
+    #[test]
+    fn nothing_else_is_remounted() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(directory.path()).unwrap();
+        let (place, other) = (root.join("place"), root.join("other"));
+        [&place, &other].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        let Some(_tmpfs) = SmallTmpfs::mount(&place, 1 << 20) else { return };
+        let is_there = mount_table::find(&place).unwrap();
+        let gone = MountInfo { number: DeviceNumber { major: 0xfff, minor: 0xf_ffff }, ..is_there.clone() };
+        let moved = Unserved::mount(&other);
+        for mount in [gone, is_there].into_iter().chain(moved.as_ref().and_then(|_| mount_table::find(&other))) {
+            let remount = Remount { path: "given".into(), absolute: place.clone(), mount };
+            let refused = remount.tell_kernel(MountFlags::RDONLY).unwrap_err();
+            assert!(matches!(&refused, RemountError::Unmounted { path } if path == Path::new("given")), "{refused}");
+            std::fs::write(place.join("file"), "it can be written").unwrap();
+        }
+    }
+
+    /// A mount of ours without a daemon, until it is dropped.
+    struct Unserved(PathBuf);
+
+    impl Unserved {
+        /// `None` where it cannot be made.
+        fn mount(place: &Path) -> Option<Unserved> {
+            let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").ok()?;
+            let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+            let options = std::ffi::CString::new(options).ok()?;
+            rustix::mount::mount("test", place, "fuse.seekless", MountFlags::empty(), &*options).ok()?;
+            // Closing the device ends the connection, so that nothing waits for an answer.
+            Some(Unserved(place.to_owned()))
+        }
+    }
+
+    impl Drop for Unserved {
+        fn drop(&mut self) {
+            // Ignored: a failed test has already reported its error.
+            let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
