@@ -5,6 +5,7 @@ use super::*;
 use crate::device::DeviceError;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::ffs::cache::BufferKind;
+use crate::fs::ffs::format::SUPERBLOCK_OFFSET;
 use crate::fs::ffs::state::inner;
 use crate::testing::volumes::full_host::Host;
 
@@ -70,6 +71,25 @@ fn a_name_is_written_while_another_write_finds_no_room() {
         ffs.close().await.unwrap();
         assert_clean(&rt, &device).await;
     });
+}
+
+/// A write of the superblock of unknown effect stops the volume for all callers.
+#[test]
+fn a_superblock_that_cannot_be_written() {
+    for metadata in [Metadata::Sync, Metadata::Async, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let (_, fault, ffs, client) = begin(&rt, metadata).await;
+            let at = crate::units::Sector(SUPERBLOCK_OFFSET / crate::units::SECTOR_BYTES);
+            fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Error).within(at..at + 1));
+            client.write_file(b"/three", &[3; 8192]).await.unwrap();
+            let synced = client.sync().await;
+            assert!(matches!(synced, Err(FsError::Stopped(_))), "{metadata:?}: {synced:?}");
+            fault.clear();
+            let made = client.mkdir(b"/later").await;
+            assert!(matches!(made, Err(FsError::Stopped(_))), "{metadata:?}: {made:?}");
+            assert!(ffs.close().await.is_err(), "{metadata:?}");
+        });
+    }
 }
 
 /// The same for a sync of a file, which waits for its own blocks.
