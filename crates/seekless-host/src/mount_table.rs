@@ -48,13 +48,14 @@ impl MountInfo {
         self.kind.split_once('.').is_some_and(|(kind, subtype)| kind.starts_with("fuse") && subtype == SUBTYPE)
     }
 
-    /// Whether `file` was opened through this mount. Its daemon is not asked.
+    /// Whether `file` was opened through this mount. Its daemon is not asked, and no attribute: those of another user's mount are
+    /// denied to root as well, where `allow_other` is missing.
     ///
     /// # Errors
     /// Those of the file system, such as of a mount whose daemon has died.
     pub(crate) fn holds(&self, file: &OwnedFd) -> Result<bool, Errno> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = rustix::fs::statx(file, c"", flags, StatxFlags::MNT_ID)?;
+        let stat = rustix::fs::statx(file, c"", flags, StatxFlags::empty())?;
         let number = DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
         // Before Linux 5.8, the number of the file system has to do.
         let has_id = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);

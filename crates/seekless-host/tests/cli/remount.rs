@@ -3,10 +3,10 @@
 use std::process::Stdio;
 
 use rustix::process::{Signal, kill_process};
-use seekless_host::testing::SmallTmpfs;
+use seekless_host::testing::{Need, SmallTmpfs, skip};
 
-use crate::can_mount;
 use crate::mounts::{LINE, await_word, daemon, kill, prepared};
+use crate::{Scratch, can_mount};
 
 /// `mount -o remount` changes what it can: after it becomes read-only, everything is on the volume and changes are
 /// refused; what it cannot change, it refuses. The options are those that mount(8) passes to its helper.
@@ -85,4 +85,35 @@ fn a_remount_beside_an_unmount_says_so() {
     // Without another process, as before.
     let ended = scratch.run(&["mount", LINE, "mnt", "-o", "remount,ro"]);
     assert_eq!((ended.code, &*ended.err), (32, "seekless: mnt is not a mount point of Seekless\n"));
+}
+
+/// Root changes the mount of a user who lets no other user in. Its daemon answers only its user.
+#[test]
+fn root_changes_what_it_may_not_enter() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for name in ["data", "mnt"] {
+        scratch.make_directory(name);
+        std::os::unix::fs::chown(scratch.path(name), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(scratch.path("."), mode).unwrap();
+    let as_user = |arguments: &[&str]| scratch.command().args(arguments).uid(NOBODY).gid(NOBODY).output().unwrap();
+    let mounted = as_user(&["mount", "copy / hostdir:data", "mnt"]);
+    if !mounted.status.success() {
+        let why = format!("an ordinary user cannot mount here: {}", String::from_utf8_lossy(&mounted.stderr));
+        return skip(Need::UserFuse, why);
+    }
+    assert_eq!(std::fs::metadata(scratch.path("mnt/.")).unwrap_err().raw_os_error(), Some(libc::EACCES));
+    scratch.good(&["mount", "copy / hostdir:data", "mnt", "-o", "remount,noatime"]);
+    let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let place = scratch.path("mnt").canonicalize().unwrap();
+    let is_changed = table.lines().any(|line| line.contains(&*place.to_string_lossy()) && line.contains("noatime"));
+    assert!(is_changed, "{table}");
+    let unmounted = as_user(&["umount", "mnt"]);
+    assert!(unmounted.status.success(), "{}", String::from_utf8_lossy(&unmounted.stderr));
 }
