@@ -12,6 +12,7 @@
 //! `SEEKLESS_SOAK` is a factor for the number of rounds; the usual number is two.
 
 mod clients;
+mod commands;
 mod oracle;
 mod stacks;
 
