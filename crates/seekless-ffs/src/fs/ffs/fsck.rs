@@ -34,7 +34,7 @@ use super::io::write_bytes;
 use super::layout::Layout;
 use super::{JOURNAL_LEFT, Volume, check_journal};
 use crate::device::rescue::{Rescued, rescue};
-use crate::device::{Data, Device, WriteFlags};
+use crate::device::{Data, Device, DeviceError, WriteFlags};
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::rt::Rt;
 use crate::units::{SECTOR_BYTES, Sector, WallTime};
@@ -108,12 +108,33 @@ impl Fsck {
 /// Most problems listed.
 const PROBLEMS_MAX: usize = 200;
 
+/// Rounds of phases 1 and 2, see [`Check::run`].
+const ROUNDS_MAX: usize = 16;
+
+/// Attempts at a check during which sectors become unreadable: as many as rounds of one. Each knows of more of them.
+const ATTEMPTS_MAX: usize = ROUNDS_MAX;
+
 /// Checks the volume on `device`, and repairs it if requested.
 ///
 /// # Errors
-/// `Corrupt` when there is no usable superblock, `Device` when the device has gone, cannot be written, or does not return the inode
-/// of the root. Damage, and what else cannot be read, is in the result.
+/// `Corrupt` when there is no usable superblock, `Device` when the device has gone, cannot be written, does not return the inode
+/// of the root, or loses more again and again while it is checked. Damage, and what else cannot be read, is in the result.
 pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fsck> {
+    let mut unread = unread::Unread::default();
+    let mut attempts = 0;
+    loop {
+        let mut check = begin(rt, device, options, unread).await?;
+        let Some(error) = check.run().await? else { return Ok(check.result) };
+        attempts += 1;
+        if attempts == ATTEMPTS_MAX {
+            return Err(error.into());
+        }
+        unread = check.unread.carried_over();
+    }
+}
+
+/// Begins a check that knows of some sectors that cannot be read.
+async fn begin<'a>(rt: &Rt, device: &'a Device, options: FsckOptions, unread: unread::Unread) -> FsResult<Check<'a>> {
     let (volume, problem) = superblock::choose(device).await?;
     if options.repair {
         check_journal(&volume.superblock)?;
@@ -148,15 +169,14 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         marked: Vec::new(),
         ups_counted: false,
         bad_copies: Vec::new(),
-        unread: unread::Unread::default(),
+        unread,
         changed_witnesses: displaced.witnesses.into_iter().map(|at| (at, None)).collect(),
         layout,
     };
     if let Some(text) = problem {
         check.problem(text, Cause::Copy);
     }
-    check.run().await?;
-    Ok(check.result)
+    Ok(check)
 }
 
 /// An entry of a directory, with its position.
@@ -221,11 +241,11 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    async fn run(&mut self) -> FsResult<()> {
+    /// Returns the device's error when what was to be repaired has become unreadable: the check has to begin again.
+    async fn run(&mut self) -> FsResult<Option<DeviceError>> {
         // An inode that gives up a block may have had more below it than was visited, and entries behind the cut end of
         // a directory have been counted: then everything is visited again, with the repairs so far. Each round removes
         // pointers, mostly on one level, so that few rounds are enough.
-        const ROUNDS_MAX: usize = 16;
         for round in 0.. {
             if round == ROUNDS_MAX {
                 let detail = "repairing does not improve it; save what can be read";
@@ -348,7 +368,8 @@ impl Check<'_> {
 
     // ---- The end ----
 
-    async fn finish(&mut self, summaries: Vec<Csum>) -> FsResult<()> {
+    /// As [`Check::run`].
+    async fn finish(&mut self, summaries: Vec<Csum>) -> FsResult<Option<DeviceError>> {
         let mut totals = Totals::default();
         summaries.iter().for_each(|summary| totals.add(summary));
         let bytes = self.layout.cssize.next_multiple_of(self.layout.frag_bytes) as usize;
@@ -376,9 +397,12 @@ impl Check<'_> {
         let explained = self.result.problems.iter().all(|problem| problem.cause != Cause::Damage);
         let wanted = self.options.repair && (explained || !self.options.only_after_crash);
         if !wanted || self.result.problems.is_empty() && !self.unclean {
-            return Ok(());
+            return Ok(None);
         }
         self.gather_inodes().await?;
+        if let Some(error) = self.lost_since() {
+            return Ok(Some(error)); // Nothing has been written yet.
+        }
         if !self.unclean {
             self.volume.superblock.clean = 0;
             self.write_superblock().await?; // From now on a mount checks what a cut of the repair leaves.
@@ -412,7 +436,7 @@ impl Check<'_> {
         for problem in &mut self.result.problems {
             problem.repaired = !matches!(problem.cause, Cause::NoRoom | Cause::Unread);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Makes the superblock and everything written before durable. Returns its bytes.

@@ -10,6 +10,9 @@
 //!   4. As long as names are unknown, no count of links is lowered. What has links but no known name is not freed, and gets no
 //!      other name.
 //!
+//! What becomes unreadable while the check runs is known too late for these rules. If a repair was to change it, the check begins
+//! again, and counts it as unreadable from the beginning.
+//!
 //! Maps, counts and copies that follow from the rest are restored. A volume with unreadable parts does not get the flag of a
 //! closed one, so that every mount checks whether they are back. Without the inode of the root, a check ends.
 //!
@@ -78,6 +81,11 @@ pub(super) struct Unread {
 }
 
 impl Unread {
+    /// The unreadable parts, for another attempt at the check: a sector that has failed once counts as unreadable.
+    pub(super) fn carried_over(self) -> Unread {
+        Unread { parts: self.parts, ..Unread::default() }
+    }
+
     /// Begins a round of the check.
     pub(super) fn begin_round(&mut self) {
         self.parts.get_mut().values_mut().for_each(|part| part.holds = None);
@@ -108,6 +116,14 @@ impl Unread {
     /// Whether any of these sectors is unreadable.
     pub(super) fn touches(&self, at: Sector, sectors: u64) -> bool {
         !self.ranges(at, (sectors * SECTOR_BYTES) as usize).is_empty()
+    }
+
+    /// The error of a part among `bytes` from `at` on of which no round has found what it holds.
+    fn unexplained(&self, at: Sector, bytes: usize) -> Option<DeviceError> {
+        let end = at + bytes as u64 / SECTOR_BYTES;
+        let parts = self.parts.borrow();
+        let mut touching = parts.range(..end).rev().take_while(|(_, part)| at < part.end);
+        touching.find(|(_, part)| part.holds.is_none()).map(|(_, part)| part.error.clone())
     }
 
     /// The parts that hold something. Neighbours that hold more of the same are one run.
@@ -185,6 +201,12 @@ pub(super) fn overlap(ranges: &[Range<usize>], range: &Range<usize>) -> bool {
 }
 
 impl Check<'_> {
+    /// The device's error for a part of a repaired block that could be read when the check drew its conclusions, and cannot be read
+    /// any more. The repair of that part would be left out, but not what follows from it: its space would be given away.
+    pub(super) fn lost_since(&self) -> Option<DeviceError> {
+        self.changed.iter().find_map(|(&at, bytes)| self.unread.unexplained(self.layout.sector(at), bytes.len()))
+    }
+
     /// Notes which inodes of a block of inodes cannot be read. Returns their bytes.
     pub(super) fn note_inodes(&mut self, first: InodeNo, at: FragNo, bytes: usize) -> Vec<Range<usize>> {
         let sector = self.layout.sector(at);

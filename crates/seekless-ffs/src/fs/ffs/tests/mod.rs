@@ -4,6 +4,7 @@
 mod aged;
 mod any_order;
 mod books;
+mod came_back;
 mod clients;
 mod crash;
 mod cuts;

@@ -17,6 +17,10 @@ const BYTES: u64 = 8 * MIB;
 /// The target of `/a/link`, which is too long for an inode.
 const TARGET: &[u8] = &[b't'; 90];
 
+/// Files that are made beside unreadable metadata, and their size.
+const WORK: [&str; 3] = ["/new1", "/new2", "/new3"];
+const WORK_BYTES: usize = 150_000;
+
 /// A file, what it contains, and the metadata that leads to it.
 #[derive(Clone, Debug)]
 struct Known {
@@ -234,10 +238,11 @@ impl Loss<'_> {
         }
     }
 
-    /// New files can be made and kept.
-    async fn work(&self, client: &Client, must: bool, when: &str) {
-        let content = vec![0xa5; 150_000];
-        for path in ["/new1", "/new2", "/new3"] {
+    /// New files can be made and kept. Returns whether all were made.
+    async fn work(&self, client: &Client, must: bool, when: &str) -> bool {
+        let mut is_done = true;
+        let content = vec![0xa5; WORK_BYTES];
+        for path in WORK {
             match client.write_file(path.as_bytes(), &content).await {
                 Ok(_) => assert!(
                     client.read_file(path.as_bytes()).await == Ok(content.clone()),
@@ -245,9 +250,18 @@ impl Loss<'_> {
                     self.what
                 ),
                 Err(error) => {
-                    assert!(!must && !matches!(error, FsError::Stopped(_)), "{}: {when}: {path}: {error}", self.what)
+                    assert!(!must && !matches!(error, FsError::Stopped(_)), "{}: {when}: {path}: {error}", self.what);
+                    is_done = false;
                 }
             }
+        }
+        is_done
+    }
+
+    /// What [`Loss::work`] has left.
+    async fn is_kept(&self, client: &Client) {
+        for path in WORK {
+            assert!(client.read_file(path.as_bytes()).await == Ok(vec![0xa5; WORK_BYTES]), "{}: {path}", self.what);
         }
     }
 
@@ -404,7 +418,18 @@ impl Loss<'_> {
         let repair = FsckOptions { repair: true, ..FsckOptions::default() };
         let found = fsck(rt, &device, repair).await;
         assert!(found.is_ok() || self.has_lost_root(), "{}: lost at read {nth}: {found:?}", self.what);
+        let mut is_kept = false;
+        if !self.hides_root() {
+            self.session(rt, &device, Options::default(), "in the meantime", async |client| {
+                is_kept = self.work(client, false, "in the meantime").await && client.sync().await.is_ok();
+            })
+            .await;
+        }
         self.bring_back(rt, &memory, &format!("back after a loss at read {nth}")).await;
+        if is_kept {
+            let device: Device = memory.clone();
+            self.session(rt, &device, Options::default(), "back", async |client| self.is_kept(client).await).await;
+        }
     }
 }
 
