@@ -11,7 +11,7 @@
 //!       groups.
 //!   A2  The permission bits of an inode with an access list are those of the list: the owner's and the others'
 //!       entries, and for the group the mask, or without one the group's entry.
-//!   A3  n access list that permission bits can express is not stored.
+//!   A3  An access list that permission bits can express is not stored.
 
 use std::fmt;
 use std::iter::Peekable;

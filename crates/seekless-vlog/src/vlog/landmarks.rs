@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //!   N1  Nothing is written where two landmarks are readable and not in their places.
-//!   N2  wo swapped parts displace at least the landmark of each. Another unit displaces half of the random landmarks
+//!   N2  Two swapped parts displace at least the landmark of each. Another unit displaces half of the random landmarks
 //!       or more: that all but one stay in place has a probability of one in a hundred million.
 
 use std::collections::BTreeSet;

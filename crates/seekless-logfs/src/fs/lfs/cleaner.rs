@@ -12,7 +12,7 @@
 //!   C3  A pass moves no more than fits into the clean segments, together with its checkpoints. Before a victim is
 //!       read, an indirect block is assumed above each of its blocks, as in small and in sparse files. Where there are
 //!       more, the pass ends in the middle of a victim.
-//!   C4  user's change leaves enough clean segments for the largest checkpoint (with everything dirty that may wait for
+//!   C4  A user's change leaves enough clean segments for the largest checkpoint (with everything dirty that may wait for
 //!       one), and `cleaner_segments` besides. After a checkpoint, these last until as much is dirty again. A moved
 //!       block makes an indirect block dirty, once between two checkpoints; so the first passes after a checkpoint make
 //!       more dirty than they gain, and later passes gain it back. Where clean segments do not last until then, the

@@ -5,7 +5,7 @@
 //!       a member that missed a write is never trusted later.
 //!   A2  The record changes only while no write is under way and everything completed is durable: then all rows are
 //!       consistent, whatever was recorded before.
-//!   A3  n array that has lost more members than it tolerates writes nothing more, not even a record of the loss.
+//!   A3  An array that has lost more members than it tolerates writes nothing more, not even a record of the loss.
 //!   A4  A range recorded as known in a missing member's units is correct whatever the bitmap says: rows that lack a
 //!       member are written only through the journal. So a range is dropped before a row can be written in another way.
 //!   A5  Before an array that has been opened writes to data or replays the journal, and when its user is done with it,
