@@ -2,7 +2,7 @@
 //!
 //! Units have no checksums: whatever decodes counts as right [za01 §5].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::{Index, SUFFIX};
 use super::index::{BadIndex, FoundIndex, find, index_name};
@@ -25,7 +25,9 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
     classic.claim().make(&lower, true).await?;
     let client = Client::new(lower.clone());
     let mut report = Report::default();
-    let mut seen: BTreeMap<Ino, ()> = BTreeMap::new();
+    let (mut files, mut pairs) = (BTreeSet::new(), BTreeSet::new());
+    // The first file beside which each index is.
+    let mut owners: BTreeMap<Ino, Ino> = BTreeMap::new();
     let mut open = vec![Vec::new()];
     while let Some(directory) = open.pop() {
         let parent = client.resolve(&directory).await?;
@@ -36,9 +38,22 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                     open.push(path);
                     continue;
                 }
-                (FileKind::Regular, None) if seen.insert(entry.ino, ()).is_none() => {
+                (FileKind::Regular, None) => {
                     let place = EntryName { parent, name: &entry.name };
-                    classic.check_file(&lower, entry.ino, place, repair, &mut report).await?
+                    // After a crash, two names of a file may have different indexes.
+                    let index = index_of(&lower, place).await?;
+                    let is_new = pairs.insert((entry.ino, index));
+                    let is_of_another =
+                        index.is_some_and(|index| *owners.entry(index).or_insert(entry.ino) != entry.ino);
+                    let repair = Repair { wanted: repair, is_of_another };
+                    let mut known = Report::default();
+                    let counted = if files.insert(entry.ino) { &mut report } else { &mut known };
+                    let checked = match is_new {
+                        true => classic.check_file(&lower, entry.ino, place, repair, counted).await?,
+                        false => None,
+                    };
+                    report.repairable |= known.repairable;
+                    checked
                 }
                 (FileKind::Regular, Some(name)) => {
                     classic.check_left_over(&lower, EntryName { parent, name }, repair, &mut report).await?
@@ -52,6 +67,13 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
         client.forget(parent).await;
     }
     Ok(report)
+}
+
+/// The index beside a file.
+async fn index_of(lower: &Fs, place: EntryName<'_>) -> FsResult<Option<Ino>> {
+    let Some(FoundIndex { ino, .. }) = find(lower, place).await? else { return Ok(None) };
+    lower.forget(ino, 1).await;
+    Ok(Some(ino))
 }
 
 /// Removes the attribute of a directory without encoded files, so that another layer can use it. `lower` is used by no other task until this
@@ -91,6 +113,14 @@ impl Problem {
     }
 }
 
+/// What may be done with a wrong index.
+#[derive(Clone, Copy)]
+struct Repair {
+    wanted: bool,
+    /// Another file has had this index in this check.
+    is_of_another: bool,
+}
+
 impl Classic {
     /// The problem of a file, if it has one.
     async fn check_file(
@@ -98,7 +128,7 @@ impl Classic {
         lower: &Fs,
         ino: Ino,
         place: EntryName<'_>,
-        repair: bool,
+        repair: Repair,
         report: &mut Report,
     ) -> FsResult<Option<Problem>> {
         let entry = lower.lookup(place.parent, place.name).await?;
@@ -141,7 +171,7 @@ impl Classic {
                     return Ok(Some(Problem::left(format!("{what}, and another file has the name of that"))));
                 }
                 report.repairable = true;
-                let repaired = repair && self.make_lost_index(lower, place, &index).await?;
+                let repaired = repair.wanted && self.make_lost_index(lower, place, &index).await?;
                 Ok(Some(Problem { what, repaired }))
             }
             (Content::Units { index, .. }, said) => {
@@ -155,7 +185,16 @@ impl Classic {
                     Some(Err(problem)) => format!("its index: {problem}"),
                 };
                 report.repairable = true;
-                let repaired = repair && self.replace_index(lower, place, &index).await?;
+                // Two names of a file have one index; two files have one only where a crash has interrupted an exchange of names.
+                let is_of_another = repair.is_of_another || found.is_some_and(|found| found.links != attr.links);
+                let repaired = repair.wanted
+                    && match is_of_another {
+                        true => {
+                            lower.unlink(place.parent, &index_name(place.name)).await?;
+                            self.make_lost_index(lower, place, &index).await?
+                        }
+                        false => self.replace_index(lower, place, &index).await?,
+                    };
                 Ok(Some(Problem { what, repaired }))
             }
         }

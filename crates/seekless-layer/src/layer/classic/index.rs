@@ -19,6 +19,7 @@ pub(super) fn index_name(name: &[u8]) -> Vec<u8> {
 pub(super) struct FoundIndex {
     pub ino: Ino,
     pub bytes: u64,
+    pub links: u32,
 }
 
 /// Why an index could not be read.
@@ -50,7 +51,9 @@ pub(super) async fn find(lower: &Fs, place: EntryName<'_>) -> FsResult<Option<Fo
         _ => Ok(b"other".to_vec()),
     };
     match start {
-        Ok(start) if Index::begins(&start) => Ok(Some(FoundIndex { ino, bytes: entry.attr.size })),
+        Ok(start) if Index::begins(&start) => {
+            Ok(Some(FoundIndex { ino, bytes: entry.attr.size, links: entry.attr.links }))
+        }
         other => {
             lower.forget(ino, 1).await;
             other.map(|_| None)

@@ -437,6 +437,44 @@ fn a_lost_index_whose_name_is_taken() {
     });
 }
 
+/// A crash while two names are exchanged may leave one index beside two files, or two indexes beside the two names of a file. A repair
+/// gives each file its own, and leaves the one index of a file with two names as it is.
+#[test]
+fn names_that_a_crash_has_mixed_get_their_indexes() {
+    simulate(1, async |rt| {
+        for two_names in [false, true] {
+            let lower = model(&rt);
+            let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+            let client = Client::new(fs.clone());
+            client.write_file(b"/a", &text(20_000)).await.unwrap();
+            client.write_file(b"/b", &text(9_000)).await.unwrap();
+            client.link(b"/a", b"/linked").await.unwrap();
+            fs.close().await.unwrap();
+            let direct = Client::new(lower.clone() as Fs);
+            match two_names {
+                false => {
+                    direct.unlink(b"/a.idx").await.unwrap();
+                    direct.link(b"/b.idx", b"/a.idx").await.unwrap();
+                }
+                true => {
+                    direct.unlink(b"/a").await.unwrap();
+                    direct.link(b"/b", b"/a").await.unwrap();
+                }
+            }
+            let report = check::check(&rt, lower.clone(), gzip(), true).await.unwrap();
+            let all_repaired = report.findings.iter().all(|finding| finding.repaired);
+            assert!(!report.findings.is_empty() && all_repaired, "{:?}", report.findings);
+            assert_clean(&rt, &(lower.clone() as Fs)).await;
+            let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+            let of_a = if two_names { 9_000 } else { 20_000 };
+            for (name, bytes) in [(&b"/a"[..], of_a), (b"/b", 9_000), (b"/linked", 20_000)] {
+                assert_eq!(client.read_file(name).await.unwrap(), text(bytes), "{}", String::from_utf8_lossy(name));
+            }
+            client.fs().close().await.unwrap();
+        }
+    });
+}
+
 /// A directory is another layer's once no file in it is encoded any more, and not before.
 #[test]
 fn a_directory_is_let_go_when_no_file_is_encoded() {
