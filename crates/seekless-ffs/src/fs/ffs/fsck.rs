@@ -149,6 +149,7 @@ async fn begin<'a>(rt: &Rt, device: &'a Device, options: FsckOptions, unread: un
         options,
         now: rt.wall(),
         result: Fsck::default(),
+        has_damage: false,
         unclean: !volume.superblock.is_closed(),
         volume,
         changed: BTreeMap::new(),
@@ -197,6 +198,8 @@ struct Check<'a> {
     options: FsckOptions,
     now: WallTime,
     result: Fsck,
+    /// Of the problems, also of those that are not listed, one is damage.
+    has_damage: bool,
     unclean: bool,
     volume: Volume,
     layout: Layout,
@@ -299,15 +302,26 @@ impl Check<'_> {
     }
 
     fn problem(&mut self, text: impl Into<String>, cause: Cause) {
+        self.has_damage |= cause == Cause::Damage;
+        let problem = Problem { text: text.into(), cause, repaired: false };
         if self.result.problems.len() < PROBLEMS_MAX {
-            self.result.problems.push(Problem { text: text.into(), cause, repaired: false });
-        } else if matches!(cause, Cause::Damage | Cause::NoRoom | Cause::Unread) {
-            // A problem that must not be missed; the list is full of others. One of each cause is enough.
-            let other = |problem: &Problem| problem.cause != Cause::NoRoom && problem.cause != cause;
-            if let Some(last) = self.result.problems.iter().rposition(other) {
-                self.result.problems[last] = Problem { text: text.into(), cause, repaired: false };
-            }
+            self.result.problems.push(problem);
+        } else if let Some(place) = self.place_in_full_list(cause) {
+            self.result.problems[place] = problem;
         }
+    }
+
+    /// The problem that another one replaces when the list is full: one that may be missed makes way for one that must not. The
+    /// first damage replaces any, and no other cause replaces damage.
+    fn place_in_full_list(&self, cause: Cause) -> Option<usize> {
+        let may_be_missed = |cause: Cause| matches!(cause, Cause::Leak | Cause::Crash | Cause::Copy);
+        if may_be_missed(cause) {
+            return None;
+        }
+        let problems = &self.result.problems;
+        let is_first_damage = cause == Cause::Damage && problems.iter().all(|problem| problem.cause != cause);
+        let last = problems.iter().rposition(|problem| may_be_missed(problem.cause));
+        last.or_else(|| is_first_damage.then(|| problems.len() - 1))
     }
 
     // ---- Blocks, with the repairs so far ----
@@ -394,8 +408,7 @@ impl Check<'_> {
         if !self.left.is_empty() {
             self.result.notes.push(format!("inodes without names that are left: {}", self.left.len()));
         }
-        let explained = self.result.problems.iter().all(|problem| problem.cause != Cause::Damage);
-        let wanted = self.options.repair && (explained || !self.options.only_after_crash);
+        let wanted = self.options.repair && !(self.has_damage && self.options.only_after_crash);
         if !wanted || self.result.problems.is_empty() && !self.unclean {
             return Ok(None);
         }

@@ -5,10 +5,12 @@
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::device::{Data, WriteFlags};
 use crate::fs::ffs::io::read_bytes;
 use crate::fs::ffs::state::inner;
 use crate::rng::Rng;
 use crate::testing::environment::soak;
+use crate::units::Sector;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -547,4 +549,58 @@ fn a_link_with_an_unreadable_target() {
     let (what, at) = sample.metadata.iter().find(|(what, _)| what.starts_with("target")).expect("a target").clone();
     let loss = Loss { sample: &sample, what, lost: vec![at] };
     simulate(1, async |rt| loss.repaired(&rt, Options::default()).await);
+}
+
+/// A mount repairs no damage, however many other problems and unreadable sectors there are. Method: more wrong counts than a check
+/// lists, and one pointer that cannot be right, with and without an unreadable sector.
+#[test]
+fn damage_beside_many_problems_is_not_repaired_unasked() {
+    const FILES: usize = 300;
+    for is_lost in [false, true] {
+        simulate(1, async |rt| {
+            let mkfs =
+                MkfsOptions { bytes_per_inode: Some(4096), block_bytes: 4096, frag_bytes: 512, ..small_groups() };
+            let (memory, device) = fresh(&rt, BYTES, &mkfs).await;
+            let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            let client = Client::new(ffs.clone());
+            let layout = ffs.state.borrow().layout.clone();
+            let mut inodes = Vec::new();
+            for number in 0..FILES {
+                let path = format!("/{number}");
+                client.write_file(path.as_bytes(), &[7; 300]).await.unwrap();
+                inodes.push(inner(client.stat(path.as_bytes()).await.unwrap().ino).unwrap());
+            }
+            client.sync().await.unwrap();
+            let crashed = Rc::new(Memory::from_image(BYTES, memory.image()));
+            ffs.close().await.unwrap();
+            let device: Device = crashed.clone();
+            inodes.sort();
+            for (number, &ino) in inodes.iter().enumerate() {
+                let (at, offset) = layout.inode_place(ino);
+                let at = layout.sector(at);
+                let mut block = read_bytes(&device, at, layout.block_bytes as usize).await.unwrap().to_vec();
+                let mut inode = Inode::decode(&block[offset..]).unwrap();
+                match number + 1 == FILES {
+                    true => inode.db[0] = FragNo(1),
+                    false => inode.blocks += 1,
+                }
+                inode.encode(&mut block[offset..]);
+                device.write(at, Data::from_slice(&block), WriteFlags::NONE).await.unwrap();
+            }
+            let fault = FaultDevice::new(&rt, crashed.clone(), 1);
+            let (at, _) = layout.inode_place(inodes[FILES / 2]);
+            assert_ne!(at, layout.inode_place(ROOT_INO).0, "the root can be read");
+            if is_lost {
+                fault.lose(layout.sector(at)..layout.sector(at) + 1);
+            }
+            let before = read_bytes(&device, Sector(0), BYTES as usize).await.unwrap();
+            let mounted = mount(rt.clone(), fault, Options::default()).await;
+            match mounted {
+                Err(FsError::Corrupt { .. }) => {}
+                other => panic!("lost: {is_lost}: {:?}", other.map(|ffs| ffs.warnings())),
+            }
+            let after = read_bytes(&device, Sector(0), BYTES as usize).await.unwrap();
+            assert!(after[..] == before[..], "lost: {is_lost}: nothing is written");
+        });
+    }
 }
