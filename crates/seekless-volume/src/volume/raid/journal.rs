@@ -8,15 +8,16 @@
 //! tolerates no further failure anyway, and on two of a complete one.
 //!
 //! Invariants
-//!   J1  Records are written one after the other: when one is written, all before it are durable. So reading ends at
-//!       the first missing one.
+//!   J1  Records are written one after the other, and their numbers have no gaps from the place where reading begins: when
+//!       one is written, all before it are durable. So reading ends at the first missing one.
 //!   J2  The writes of a record begin once it is durable.
 //!   J3  A record is overwritten only when its writes are durable and the superblocks say that reading begins after it.
 //!   J4  As long as a record can be read again, so can every later one about the same rows; so replaying all of them in
 //!       order leaves the newest content. This also holds for rows that need no journal any more because other members
 //!       are there: they go through it as long as a record is kept from before.
 //!   J5  A record that was not written to all of its members is made unreadable before there is another one, and before
-//!       its rows can be written without the journal. Its number is used again, and the next record may be elsewhere.
+//!       its rows can be written without the journal. Its number is used again, and the next record may be elsewhere. So is
+//!       one that a power cut left in part, when the array is opened and records before it are kept.
 //!   J6  A record is written, and reading begins later, only while the superblocks say what the members are. If the power
 //!       failed, a member whose failure is not recorded would be trusted: so what it may lack is in a record, with its
 //!       own units, and no number is used again that it may have for another record.
@@ -99,6 +100,11 @@ impl Journal {
     pub(super) fn new(tail: JournalPosition, next: JournalPosition) -> Journal {
         let state = JournalState { next, tail, ..JournalState::default() };
         Journal { state: RefCell::new(state), ..Journal::default() }
+    }
+
+    /// Leaves out a number, where reading is to begin behind it.
+    pub(super) fn skip_number(&self) {
+        self.state.borrow_mut().next.0 += 1;
     }
 
     /// The writes of a kept record have been done.
@@ -218,6 +224,7 @@ impl JournalState {
 
 /// A record that was found.
 pub(super) struct FoundRecord {
+    pub(super) sequence: u64,
     pub(super) writes: Vec<MemberWrite>,
     /// Its first sector in the ring.
     pub(super) position: u64,
@@ -226,45 +233,58 @@ pub(super) struct FoundRecord {
     pub(super) holders: Vec<usize>,
 }
 
-/// The records from `tail` on that are on any of `members`, and the place behind the last. `check` rejects impossible
-/// entries.
-///
-/// A member that cannot be read here counts as one without the record.
-pub(super) async fn read_records(
-    members: &[Device],
-    uuid: &[u8; 16],
-    start: u64,
-    size: u64,
-    tail: JournalPosition,
-    sectors_max: u64,
-) -> (Vec<FoundRecord>, JournalPosition) {
-    let (mut records, mut place) = (Vec::new(), tail);
-    loop {
+/// Members whose journal is read, and where it is.
+pub(super) struct Ring<'a> {
+    pub(super) members: &'a [Device],
+    pub(super) uuid: &'a [u8; 16],
+    pub(super) start: u64,
+    pub(super) size: u64,
+    /// The longest request.
+    pub(super) sectors_max: u64,
+}
+
+impl Ring<'_> {
+    /// The records from `tail` on that are on any of the members, and the place behind the last.
+    ///
+    /// A member that cannot be read here counts as one without the record.
+    pub(super) async fn records(&self, tail: JournalPosition) -> (Vec<FoundRecord>, JournalPosition) {
+        let (mut records, mut place, mut has_gap) = (Vec::new(), tail, false);
+        loop {
+            // A record that did not fit behind its predecessor is at the start.
+            let mut found = self.record(place.0, &[place.1, 0]).await;
+            if found.is_none() && !records.is_empty() && !has_gap {
+                // Unreleased builds after 0.1.0 left out one number when they were opened with a kept record. In its place is the
+                // next one. After a record that is damaged, the next one is elsewhere.
+                found = self.record(place.0 + 1, &[place.1]).await;
+                has_gap = found.is_some();
+            }
+            let Some(found) = found else { return (records, place) }; // J1
+            place = (found.sequence + 1, found.position + found.image.len() as u64 / SECTOR_BYTES);
+            records.push(found);
+        }
+    }
+
+    /// The record with this number, at the first of `positions` where a member has it.
+    async fn record(&self, sequence: u64, positions: &[u64]) -> Option<FoundRecord> {
         let mut found: Option<FoundRecord> = None;
-        // A record that did not fit behind its predecessor is at the start.
-        for position in [place.1, 0] {
-            for (holder, member) in members.iter().enumerate() {
+        for &position in positions {
+            for (holder, member) in self.members.iter().enumerate() {
                 if found.as_ref().is_some_and(|found| found.position != position || found.holders.len() > 1) {
                     continue;
                 }
-                let read = read_record(member, uuid, start, size, (place.0, position), sectors_max).await;
+                let read =
+                    read_record(member, self.uuid, self.start, self.size, (sequence, position), self.sectors_max).await;
                 let Some((writes, image)) = read else { continue };
                 match &mut found {
                     Some(found) if found.image[..] == image[..] && !found.holders.contains(&holder) => {
                         found.holders.push(holder);
                     }
                     Some(_) => {}
-                    None => found = Some(FoundRecord { writes, position, image, holders: vec![holder] }),
+                    None => found = Some(FoundRecord { sequence, writes, position, image, holders: vec![holder] }),
                 }
             }
         }
-        match found {
-            Some(found) => {
-                place = (place.0 + 1, found.position + found.image.len() as u64 / SECTOR_BYTES);
-                records.push(found);
-            }
-            None => return (records, place), // J1
-        }
+        found
     }
 }
 

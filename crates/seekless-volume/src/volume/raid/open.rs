@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::bitmap::{Bitmap, collect};
 use super::core::{Core, Layout, MemberState, MemberStateByte, State, still_known};
 use super::deferred::is_no_space;
-use super::journal::{FoundRecord, Journal, read_records};
+use super::journal::{FoundRecord, Journal, Ring};
 use super::rows::{Ranges, RowSet};
 use super::shape::{Level, Shape};
 use super::{Array, ArrayError, ArrayOptions, Contents, JournalUse};
@@ -551,7 +551,9 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
     let (records, next) = match shape.level {
         Level::Mirror => (Vec::new(), tail),
         Level::Parity => {
-            read_records(&devices, &layout.uuid, layout.journal_start, layout.journal_sectors, tail, sectors_max).await
+            let Layout { uuid, journal_start: start, journal_sectors: size, .. } = &layout;
+            let ring = Ring { members: &devices, uuid, start: *start, size: *size, sectors_max };
+            ring.records(tail).await
         }
     };
     let mut changed = !records.is_empty() || now != recorded;
@@ -565,8 +567,6 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
         known,
         ..new_state(shape.members, out_of_sync)
     };
-    // One number is skipped: half of a record with the next one may be on a member.
-    let next = if changed { (next.0 + 1, next.1) } else { next };
     let bitmap = Bitmap::new(truth.bitmap_epoch, dirty);
     let array = build(rt, shape, Some(layout), members, state, bitmap, Journal::new(tail, next), options);
     let core = array.core();
@@ -593,13 +593,20 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
         let holders: Vec<usize> = holders.iter().map(|&holder| slots[holder]).collect();
         core.copy_record(*position, image, &holders).await.map_err(of_member(0))?;
     }
-    replay(&core, tail.0, records).await?;
+    replay(&core, records).await?;
+    let is_kept = core.journal.has_kept();
+    if changed && !is_kept {
+        core.journal.skip_number(); // Half of a record with the next one may be on a member.
+    }
     if changed || core.is_unrecorded() {
         match core.record(true).await {
             Err(error) if is_no_space(&error) && !core.is_unrecorded() => core.begin_journal().await,
             recorded => recorded,
         }
         .map_err(of_member(0))?;
+    }
+    if is_kept {
+        core.erase_next().await.map_err(of_member(0))?; // A number that is left out would end each reading (J1).
     }
     Ok(array)
 }
@@ -701,10 +708,10 @@ async fn read_bitmap(members: &[(usize, Device)], layout: &Layout, shape: &Shape
     set
 }
 
-/// Replays the journal, whose first record has the number `first`, in its order. What has no space is deferred (J7).
-async fn replay(core: &Rc<Core>, first: u64, records: Vec<FoundRecord>) -> Result<(), ArrayError> {
+/// Replays the journal in its order. What has no space is deferred (J7).
+async fn replay(core: &Rc<Core>, records: Vec<FoundRecord>) -> Result<(), ArrayError> {
     let end = core.shape.end();
-    for (sequence, FoundRecord { writes, position, .. }) in (first..).zip(records) {
+    for FoundRecord { sequence, writes, position, .. } in records {
         for write in &writes {
             let is_inside = write.member < core.shape.members
                 && write.at >= core.shape.data_start

@@ -1,5 +1,7 @@
 //! Writing records, and freeing them.
 
+use std::collections::BTreeSet;
+
 use futures_util::future::join_all;
 
 use super::super::core::{Core, MemberState, count};
@@ -241,6 +243,34 @@ impl Core {
         }
         self.journal.state.borrow_mut().stale.1 = left;
         answer
+    }
+
+    /// At an opening that keeps records: a power cut may have left the next record in part, or on a member that cannot be read
+    /// at present. Makes that unreadable, as the number is used again (J5). Where there is no space for that, the next record
+    /// waits for it.
+    pub(in crate::volume::raid) async fn erase_next(&self) -> Result<(), DeviceError> {
+        let Some(layout) = self.layout else { return Ok(()) };
+        let _gate = self.journal.gate.enter().await;
+        let (sequence, places) = {
+            let state = self.journal.state.borrow();
+            let place = |at_start| state.place(BLOCK_SECTORS, layout.journal_sectors, at_start);
+            (state.next.0, BTreeSet::from([place(true), place(false)]))
+        };
+        for at in places.into_iter().flatten().map(|position| layout.journal_start + position) {
+            let mut holders = Vec::new();
+            for member in self.active() {
+                let read = self.device(member).read(Sector(at), Buf::dirty(bytes(0, BLOCK_SECTORS).len())).await;
+                if read.map_or(true, |block| RecordHead::peek(&block, &layout.uuid, sequence).is_some()) {
+                    holders.push(member);
+                }
+            }
+            self.journal.state.borrow_mut().stale = (at, holders);
+            match self.take_back().await {
+                Err(error) if is_no_space(&error) => return Ok(()),
+                taken_back => taken_back?,
+            }
+        }
+        Ok(())
     }
 
     /// Members that hold valid data in every row.

@@ -7,7 +7,7 @@ use super::*;
 use crate::rng::Rng;
 use crate::testing::parts::parts;
 use crate::testing::volumes::full_host::Host;
-use crate::volume::format::bitmap_start;
+use crate::volume::format::{RecordHead, bitmap_start};
 
 const BLOCK: u64 = 8;
 
@@ -371,6 +371,152 @@ fn metadata_without_space_is_done_without() {
             assert_eq!(array.scrub().await, Ok(0));
             array.write(Sector(0), Data::from_slice(&[1; 512]), WriteFlags::NONE).await.unwrap();
         }
+    };
+    executor.block_on(run).unwrap();
+}
+
+/// An array of three members whose first unit has no space for its last sector, so that a record of sectors 0..8 is kept, also
+/// when the array is opened again.
+struct WithKeptRecord {
+    rt: Rt,
+    options: ArrayOptions,
+    members: Members,
+    array: Rc<Array>,
+}
+
+impl WithKeptRecord {
+    async fn new(rt: &Rt, seed: u64, byte: u8) -> WithKeptRecord {
+        let options = ArrayOptions { journal: JournalUse::Always, ..small(Level::Parity) };
+        let members = Members::new(rt, 3, seed);
+        let created = Array::create(rt, members.devices(), &options, UUID, Contents::Zeroes).await;
+        let made = WithKeptRecord { rt: rt.clone(), options, members, array: created.unwrap() };
+        made.fill();
+        made.array.write(Sector(0), Data::from_slice(&[byte; 8 * 512]), WriteFlags::FUA).await.unwrap_err();
+        assert!(made.array.core.journal.has_kept());
+        made
+    }
+
+    fn fill(&self) {
+        let shape = self.array.core.shape;
+        let last = Sector(shape.at(0, 7))..Sector(shape.at(0, 0) + shape.unit);
+        let rule = Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(last);
+        self.members.faults[shape.member(0, 0)].add(rule);
+    }
+
+    /// As it is at this moment, opened where there is still no space. The record is kept again, unless the refused write has arrived.
+    async fn reopened(self, seed: u64) -> WithKeptRecord {
+        let copies = self.members.memories.iter();
+        let copies = copies.map(|memory| Rc::new(Memory::from_image(memory.geometry().bytes(), memory.image())));
+        let WithKeptRecord { rt, options, array, .. } = self;
+        let members = Members::around(&rt, copies.collect(), seed);
+        let mut made = WithKeptRecord { rt, options, members, array };
+        // A write without space may arrive in part, which the power cut takes.
+        let shape = made.array.core.shape;
+        let full = &made.members.memories[shape.member(0, 0)];
+        if made.array.core.journal.has_kept() {
+            full.write(Sector(shape.at(0, 7)), Data::zeroes(512), WriteFlags::NONE).await.unwrap();
+        }
+        made.fill();
+        let given = made.members.devices().into_iter().map(Some).collect();
+        made.array = Array::open(&made.rt, given, &made.options).await.unwrap();
+        made
+    }
+
+    async fn write(&self, at: u64, byte: u8) {
+        self.array.write(Sector(at), Data::from_slice(&[byte; 512]), WriteFlags::FUA).await.unwrap();
+    }
+
+    /// The first sectors after a power cut, where there is space.
+    async fn after_a_cut(&self) -> Vec<u8> {
+        let reopened = after_a_cut(&self.rt, &self.members.memories, &self.options).await;
+        let read = reopened.read(Sector(0), Buf::dirty(8 * 512)).await.unwrap();
+        assert_eq!(reopened.scrub().await, Ok(0));
+        read.chunks(512).map(|sector| sector[0]).collect()
+    }
+}
+
+/// What is written after an array was opened with a kept record is not undone by that record, from the first write on. Method: it is
+/// opened several times, each time with some writes, none at first; the power is cut after each.
+#[test]
+fn what_follows_a_kept_record_found_at_an_opening_is_read() {
+    let kept = Cell::new(0);
+    for seed in 0..24 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut made = WithKeptRecord::new(&rt, seed, 1).await;
+            let mut expected = vec![1; 8];
+            for life in 0..6 {
+                made = made.reopened(seed + life).await;
+                kept.set(kept.get() + usize::from(made.array.core.journal.has_kept()));
+                for step in 0..life {
+                    let (at, byte) = ((life + step) % 7, (10 * life + step) as u8);
+                    made.write(at, byte).await;
+                    expected[at as usize] = byte;
+                    assert_eq!(made.after_a_cut().await, expected, "seed {seed}, life {life}, step {step}");
+                }
+            }
+        };
+        executor.block_on(run).unwrap();
+    }
+    assert!(kept.get() > 30, "{kept:?}");
+}
+
+/// Builds that left out a number of the journal at such an opening have written records behind the gap: these are read.
+#[test]
+fn records_behind_a_number_that_was_left_out_are_read() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let mut made = WithKeptRecord::new(&rt, 1, 1).await.reopened(1).await;
+        assert!(made.array.core.journal.has_kept());
+        made.array.core.journal.skip_number();
+        made.write(0, 2).await;
+        assert_eq!(made.after_a_cut().await, [2, 1, 1, 1, 1, 1, 1, 1]);
+        made = made.reopened(1).await;
+        made.write(1, 3).await;
+        assert_eq!(made.after_a_cut().await, [2, 3, 1, 1, 1, 1, 1, 1]);
+    };
+    executor.block_on(run).unwrap();
+}
+
+/// What a power cut left of the record behind kept ones is erased on every member when the array is opened, as its number is used again.
+#[test]
+fn half_of_the_next_record_is_erased() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let made = WithKeptRecord::new(&rt, 1, 1).await.reopened(1).await;
+        assert!(made.array.core.journal.has_kept());
+        let layout = made.array.core.layout.unwrap();
+        made.write(0, 2).await;
+        // The newest record loses its last payload on all members.
+        let (mut heads, mut sequence) = (Vec::new(), 0);
+        for (index, memory) in made.members.memories.iter().enumerate() {
+            for at in (layout.journal_start..layout.journal_start + layout.journal_sectors).step_by(BLOCK as usize) {
+                let block = memory.read(Sector(at), Buf::dirty(4096)).await.unwrap();
+                if let Some(found) =
+                    (sequence.max(1)..9).rev().find(|&one| RecordHead::peek(&block, &layout.uuid, one).is_some())
+                {
+                    if found > sequence {
+                        (heads, sequence) = (Vec::new(), found);
+                    }
+                    heads.push((index, at));
+                }
+            }
+        }
+        assert!(sequence > 1 && heads.len() == 2, "{heads:?}");
+        for &(index, at) in &heads {
+            let payload = Data::from_slice(&[0xAA; 512]);
+            made.members.memories[index].write(Sector(at + BLOCK), payload, WriteFlags::FUA).await.unwrap();
+        }
+        let made = made.reopened(1).await;
+        for (index, at) in heads {
+            let block = made.members.memories[index].read(Sector(at), Buf::dirty(4096)).await.unwrap();
+            assert!(RecordHead::peek(&block, &layout.uuid, sequence).is_none(), "member {index}");
+        }
+        made.write(1, 3).await;
+        assert_eq!(made.after_a_cut().await[1], 3);
     };
     executor.block_on(run).unwrap();
 }
