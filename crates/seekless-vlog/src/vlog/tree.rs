@@ -83,8 +83,8 @@ impl Tree {
         self.nodes.iter().enumerate().filter_map(|(index, node)| Some((index as u32, node.as_ref()?)))
     }
 
-    /// The pieces of a transaction that rewrites the pieces `wanted`: those and extra ones, in write order. The last
-    /// one is the new tail.
+    /// The pieces of a transaction that rewrites the pieces `wanted`: those and extra ones, in write order, which is that of
+    /// their indices. The last one is the new tail.
     ///
     /// # Panics
     /// When `wanted` is empty.
@@ -132,6 +132,10 @@ impl Tree {
             waiting.push_back(index);
             planned.push(Planned { index, children });
         }
+        debug_assert!(
+            planned.is_sorted_by(|one, two| one.index < two.index),
+            "T2: the pieces of a plan are found by their indices"
+        );
         debug_assert_eq!(waiting.len(), 1, "T2: every piece but the tail has a parent");
         debug_assert_eq!(
             planned.iter().map(|piece| piece.children.len()).sum::<usize>(),

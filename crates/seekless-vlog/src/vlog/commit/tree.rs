@@ -32,7 +32,7 @@ use super::super::map_state::TreeLog;
 use super::super::tracks::Tracks;
 use super::super::transaction::{Garbage, Transaction, Undecided};
 use super::super::tree::Planned;
-use super::replaced;
+use super::{PIECES_AT_ONCE, replaced};
 use crate::device::{Data, DeviceError, worse};
 use crate::units::Sector;
 
@@ -133,7 +133,13 @@ impl TreeCommit<'_> {
         let piece_of = |logical: &u32| self.core.layout.piece_of(*logical).0;
         let promised =
             state.pending.keys().filter(|logical| scope == CommitScope::All || !state.moved.contains(logical));
-        let mut wanted: BTreeSet<u32> = promised.map(piece_of).collect();
+        let mut wanted = BTreeSet::new();
+        for piece in promised.map(piece_of) {
+            // In order: most pieces come many times in a row.
+            if wanted.last() != Some(&piece) {
+                wanted.insert(piece);
+            }
+        }
         if scope == CommitScope::Few {
             let others: BTreeSet<u32> =
                 state.moved.iter().map(piece_of).filter(|piece| !wanted.contains(piece)).collect();
@@ -152,7 +158,10 @@ impl TreeCommit<'_> {
             moved.iter().all(|logical| pending.contains_key(logical)),
             "V2: what idle work has moved is pending"
         );
-        let taken = pending.extract_if(.., |logical, _| written.contains(&piece_of(logical))).collect();
+        let taken = match scope {
+            CommitScope::All => std::mem::take(pending),
+            _ => pending.extract_if(.., |logical, _| written.contains(&piece_of(logical))).collect(),
+        };
         moved.retain(|logical| !written.contains(&piece_of(logical)));
         debug_assert!(
             pending.keys().all(|logical| moved.contains(logical)),
@@ -180,30 +189,47 @@ impl TreeCommit<'_> {
     /// Writes all pieces of a transaction but the tail, and makes them durable; returns their cells.
     async fn write_early_pieces(&self, transaction: &Transaction) -> Result<Vec<u64>, Failed> {
         debug_assert!(self.core.commit_gate.is_held(), "V2: one transaction is written after the other");
-        let mut cells: Vec<u64> = Vec::new();
-        let mut early = Vec::new();
-        let (_, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
-        for (number, piece) in others.iter().enumerate() {
+        let early = transaction.planned.len() - 1;
+        let mut cells = Vec::with_capacity(early);
+        let mut waiting = Vec::new();
+        for number in 0..early {
             let (cell, arm) = match self.core.choose_cell().await {
                 Ok(Some(chosen)) => chosen,
                 Ok(None) => return Err(Failed::no_space(cells)),
-                Err(error) => return Err(Failed::early(error, &cells)),
+                Err(error) => return Err(Failed::early(error, cells)),
             };
-            let bytes = self.encode(transaction, number, piece, cell, &cells);
             cells.push(cell);
-            let write = self.core.write_early(cell, bytes);
             match arm {
-                Some(_) => write.await.map_err(|error| Failed::early(error, &cells))?,
-                None => early.push(write),
+                Some(_) => match self.write_early_piece(transaction, number, &cells).await {
+                    Ok(()) => {}
+                    Err(error) => return Err(Failed::early(error, cells)),
+                },
+                None => waiting.push(number),
             }
         }
-        let written = join_all(early).await.into_iter().fold(Ok(()), worse);
-        written.map_err(|error| Failed::early(error, &cells))?;
+        // Pieces that can be written at the same time. All have their cells by now: nothing else takes these in between.
+        for group in waiting.chunks(PIECES_AT_ONCE) {
+            let writes = group.iter().map(|&number| self.write_early_piece(transaction, number, &cells));
+            if let Err(error) = join_all(writes).await.into_iter().fold(Ok(()), worse) {
+                return Err(Failed::early(error, cells));
+            }
+        }
         if !self.core.commit_each_write && !self.core.durable_on_completion {
             // C1. After an error it is unknown what is durable, and a retry would not tell.
             self.core.below.flush().await.map_err(Failed::unknown)?;
         }
         Ok(cells)
+    }
+
+    /// Writes one piece of a transaction to its cell.
+    async fn write_early_piece(
+        &self,
+        transaction: &Transaction,
+        number: usize,
+        cells: &[u64],
+    ) -> Result<(), DeviceError> {
+        let bytes = self.encode(transaction, number, cells[number], &cells[..number]);
+        self.core.write_early(cells[number], bytes).await
     }
 
     /// Writes the piece that completes a transaction, to any free cell; returns it. It may also be in the blocks of `tails`.
@@ -214,12 +240,11 @@ impl TreeCommit<'_> {
         tails: Option<&Range<u32>>,
     ) -> Result<u64, FailedTail> {
         debug_assert!(self.core.commit_gate.is_held(), "V2: one transaction is written after the other");
-        let (last, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
-        debug_assert_eq!(others.len(), early.len(), "C1: the other pieces have been written");
+        debug_assert_eq!(transaction.planned.len(), early.len() + 1, "C1: the other pieces have been written");
         let chosen = self.core.choose_cell().await;
         let chosen = chosen.and_then(|found| found.ok_or(DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 }));
         let (cell, arm) = chosen.map_err(|error| FailedTail { error, written: None })?;
-        let bytes = self.encode(transaction, others.len(), last, cell, early);
+        let bytes = self.encode(transaction, early.len(), cell, early);
         let written = match self.aim(cell, tails).await {
             Ok(()) => {
                 debug_assert!(self.is_in_window(cell), "C3: a tail lies in the window of the durable anchor");
@@ -236,27 +261,24 @@ impl TreeCommit<'_> {
         written.map(|()| cell)
     }
 
-    fn encode(&self, transaction: &Transaction, number: usize, piece: &Planned, cell: u64, cells: &[u64]) -> Vec<u8> {
+    /// The bytes of a piece in `cell`; the earlier ones of its transaction are in `cells`.
+    fn encode(&self, transaction: &Transaction, number: usize, cell: u64, cells: &[u64]) -> Vec<u8> {
+        let piece = &transaction.planned[number];
         let tree = &self.log.borrow().tree;
-        let point = |&child: &u32| {
-            let new = transaction.planned[..number].iter().position(|earlier| earlier.index == child);
-            match new {
-                Some(earlier) => RawPointer {
-                    index: child,
-                    cell: cells[earlier],
-                    sequence: transaction.first_sequence + earlier as u64,
-                },
-                None => match tree.node(child) {
-                    Some(node) => RawPointer { index: child, cell: node.cell, sequence: node.sequence },
-                    None => unreachable!("T2: children are written earlier or live"),
-                },
+        let point = |&child: &u32| match number_of(&transaction.planned[..number], child) {
+            Some(earlier) => {
+                RawPointer { index: child, cell: cells[earlier], sequence: transaction.first_sequence + earlier as u64 }
             }
+            None => match tree.node(child) {
+                Some(node) => RawPointer { index: child, cell: node.cell, sequence: node.sequence },
+                None => unreachable!("T2: children are written earlier or live"),
+            },
         };
         debug_assert!(
-            piece.children.iter().all(|child| transaction.planned[number..].iter().all(|later| later.index != *child)),
+            piece.children.iter().all(|&child| number_of(&transaction.planned[number..], child).is_none()),
             "T2: what is rewritten is pointed to at its new place"
         );
-        debug_assert_eq!(number, cells.len(), "C1: pieces are written in the order of their numbers");
+        debug_assert_eq!(number, cells.len(), "C1: the pieces to which a piece may point have cells");
         let piece = Piece {
             index: piece.index,
             sequence: transaction.first_sequence + number as u64,
@@ -457,9 +479,9 @@ impl Failed {
 
     /// For errors while pieces are written. A piece that may or may not be on the device is harmless, as nothing leads to
     /// it; but only after `NoSpace` may the next attempt be trusted.
-    fn early(error: DeviceError, cells: &[u64]) -> Failed {
+    fn early(error: DeviceError, cells: Vec<u64>) -> Failed {
         let is_known = matches!(error, DeviceError::NoSpace { .. });
-        Failed { error, cells: cells.to_vec(), is_known }
+        Failed { error, cells, is_known }
     }
 
     fn no_space(cells: Vec<u64>) -> Failed {
@@ -472,6 +494,11 @@ struct FailedTail {
     error: DeviceError,
     /// Where it was sent to the device, so that it may be there.
     written: Option<u64>,
+}
+
+/// Where in a plan a piece is written, if it is.
+fn number_of(planned: &[Planned], index: u32) -> Option<usize> {
+    planned.binary_search_by_key(&index, |piece| piece.index).ok()
 }
 
 /// The shortest range with both in it.

@@ -8,6 +8,7 @@ mod damage;
 mod eager;
 mod full_host;
 mod idle;
+mod large;
 mod reads;
 mod snapshots;
 mod store;
