@@ -222,7 +222,8 @@ impl Check<'_> {
 
     /// Gives each fragment that is claimed twice to one inode. When a file's tail has moved, and the inode on the
     /// volume still has its old place, that place may belong to another inode by now: to a directory or a symbolic
-    /// link, whose places on the volume are never old ones, or to a file, which is younger.
+    /// link, whose places on the volume are never old ones, or to a file, which is younger. Content that is not a directory's or a
+    /// link's shows that another inode has got the place: maps may lag behind an inode that could not be read for a while.
     pub(super) async fn share_out(&mut self) -> FsResult<()> {
         let mut claims: Vec<(bool, Reverse<WallTime>, InodeNo)> = Vec::new();
         for (&ino, inode) in &self.inodes {
@@ -251,12 +252,21 @@ impl Check<'_> {
             if at == FragNo::NONE {
                 continue;
             }
-            if !self.contested(at, frags, taken) {
-                kept += u64::from(frags);
+            let is_tail = (lbn as u64 + 1) * block_bytes >= inode.size;
+            let bytes = inode.size.saturating_sub(lbn as u64 * block_bytes).min(block_bytes) as usize;
+            let own = self.own_frags(ino, at, frags, bytes, lbn == 0).await?;
+            let keeps = if is_tail || own == frags { own } else { 0 };
+            if keeps > 0 && !self.contested(at, keeps, taken) {
+                kept += u64::from(keeps);
+                if keeps < frags {
+                    inode.size = lbn as u64 * block_bytes + u64::from(keeps * self.layout.frag_bytes);
+                    let text = format!("directory {ino}: fragment {} belongs to another inode; cut there", at + keeps);
+                    self.problem(text, Cause::Damage);
+                    changed = true;
+                }
                 continue;
             }
-            let is_tail = (lbn as u64 + 1) * block_bytes >= inode.size;
-            let cause = if is_tail { Cause::Crash } else { Cause::Damage };
+            let cause = if is_tail && !inode.is_directory() { Cause::Crash } else { Cause::Damage };
             self.problem(format!("inode {ino}, block {lbn}: fragment {at} belongs to another inode; released"), cause);
             inode.db[lbn] = FragNo::NONE;
             if is_tail {
@@ -309,7 +319,9 @@ impl Check<'_> {
             }
             let gone = if level > 1 {
                 Box::pin(self.yield_tree(ino, child, level - 1, taken, kept)).await?
-            } else if self.contested(child, frag, taken) {
+            } else if self.own_frags(ino, child, frag, DIR_CHUNK_BYTES, false).await? == 0
+                || self.contested(child, frag, taken)
+            {
                 self.problem(format!("inode {ino}: block {child} belongs to another inode; released"), Cause::Damage);
                 true
             } else {
@@ -325,6 +337,32 @@ impl Check<'_> {
             self.write(at, block);
         }
         Ok(false)
+    }
+
+    /// How many of these fragments an inode may keep for what they hold: all, or those before the first that is claimed twice and,
+    /// though it should, does not hold names of this directory, or the target of this link. The names are in the first `bytes` bytes.
+    async fn own_frags(&self, ino: InodeNo, at: FragNo, frags: u32, bytes: usize, is_first: bool) -> FsResult<u32> {
+        let is_twice = |one: FragNo| self.twice.contains(&one);
+        let Some(inode) = self.inodes.get(&ino).filter(|_| at.run(frags).any(is_twice)) else { return Ok(frags) };
+        match inode.kind() {
+            Some(FileKind::Directory) => {}
+            Some(FileKind::Symlink) if self.target_flaw(inode).await?.is_some() => return Ok(0),
+            _ => return Ok(frags),
+        }
+        let block = self.read(at, frags).await?;
+        let unread = self.unread.ranges(self.layout.sector(at), block.len());
+        for start in (0..bytes.min(block.len()) / DIR_CHUNK_BYTES).map(|chunk| chunk * DIR_CHUNK_BYTES) {
+            let (before, range) = (start as u32 / self.layout.frag_bytes, start..start + DIR_CHUNK_BYTES);
+            if !is_twice(at + before) || overlap(&unread, &range) {
+                continue;
+            }
+            let is_named = |entry: &Dirent<'_>| entry.name == b"." && entry.ino == ino;
+            let begins = |entries: Vec<Dirent<'_>>| !(is_first && start == 0) || entries.first().is_some_and(is_named);
+            if !dirents(&block[range]).is_ok_and(begins) {
+                return Ok(before);
+            }
+        }
+        Ok(frags)
     }
 
     /// Whether another inode has claimed any of these fragments that are claimed twice; if not, they are claimed now.

@@ -20,7 +20,7 @@
 //! cause. A copy by a rescue program has zeroes there, which a repair treats as damage: that is how a user gives them up.
 //!
 //! Limit: with `metadata=sync` and `async` the maps are written later than inodes. After a power cut they may lack what an unreadable
-//! inode got in the last seconds before it.
+//! inode got in the last seconds before it, and others may get that. When the inode is back, `share_out` leaves it to them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

@@ -64,6 +64,11 @@ fn losing(rt: &Rt, memory: &Rc<Memory>, sector: Sector, nth: u64) -> Device {
     fault
 }
 
+/// Room for what a repair has to reconnect. It is used until the volume is full.
+async fn reserve_room(client: &Client) {
+    client.write_file(b"/room", &[9; 1 << 16]).await.unwrap();
+}
+
 /// The volume is mounted and filled while reads of the sector fail from the `nth` on. With the sector back, a repair and a mount
 /// find all of it.
 async fn fill_beside(rt: &Rt, memory: &Rc<Memory>, sector: Sector, nth: u64, options: Options, what: &str) {
@@ -71,6 +76,7 @@ async fn fill_beside(rt: &Rt, memory: &Rc<Memory>, sector: Sector, nth: u64, opt
     let ffs = mount(rt.clone(), losing(rt, memory, sector, nth), options).await.unwrap();
     let client = Client::new(ffs.clone());
     let kept = fill(&client).await;
+    client.unlink(b"/room").await.unwrap();
     let _ = ffs.close().await;
     drop((client, ffs));
 
@@ -93,6 +99,7 @@ fn a_repair_that_is_left_out_gives_no_space_away() {
             let (memory, device) = fresh(&rt, BYTES, &shape()).await;
             let ffs = mount(rt.clone(), device.clone(), options).await.unwrap();
             let client = Client::new(ffs.clone());
+            reserve_room(&client).await;
             client.mkdir(b"/p").await.unwrap();
             client.mkdir(b"/p/victim").await.unwrap();
             client.sync().await.unwrap();
@@ -110,6 +117,63 @@ fn a_repair_that_is_left_out_gives_no_space_away() {
             crashed.write(at, Data::from_slice(&chunk), WriteFlags::NONE).await.unwrap();
             let what = format!("{metadata:?}, lost at read {nth}");
             fill_beside(&rt, &crashed, sector_of(&layout, ino), nth, options, &what).await;
+        });
+    }
+}
+
+/// What an inode got shortly before a crash is not in the maps, and its inode cannot be read after it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Late {
+    Directory,
+    Names,
+    Link,
+    File,
+}
+
+/// What others got in the meantime is theirs when the inode is back. A directory keeps the names that it had before.
+#[test]
+fn space_that_the_maps_lacked_stays_with_its_new_owner() {
+    for late in [Late::Directory, Late::Names, Late::Link, Late::File] {
+        simulate(1, async |rt| {
+            let options = Options { metadata: Metadata::Sync, ..Options::default() };
+            let (memory, device) = fresh(&rt, BYTES, &shape()).await;
+            let ffs = mount(rt.clone(), device.clone(), options).await.unwrap();
+            let client = Client::new(ffs.clone());
+            reserve_room(&client).await;
+            client.mkdir(b"/p").await.unwrap();
+            client.write_file(b"/p/data", &[3; 100]).await.unwrap();
+            client.mkdir(b"/p/late").await.unwrap();
+            // The fragment behind its first one is free, so that it can grow there.
+            client.link(b"/p/data", b"/p/late/old").await.unwrap();
+            client.sync().await.unwrap();
+            let path = match late {
+                Late::Directory => client.mkdir(b"/p/late/new").await.map(|_| "/p/late/new"),
+                Late::Link => client.symlink(&[b't'; 90], b"/p/late/new").await.map(|_| "/p/late/new"),
+                Late::File => {
+                    client.write_file(b"/p/late/new", &[4; 400]).await.unwrap();
+                    client.fsync_path(b"/p/late/new").await.map(|()| "/p/late/new")
+                }
+                Late::Names => {
+                    for number in 0..6 {
+                        let name = format!("/p/late/{number}{}", "n".repeat(200));
+                        client.write_file(name.as_bytes(), b"").await.unwrap();
+                    }
+                    Ok("/p/late")
+                }
+            };
+            let layout = ffs.state.borrow().layout.clone();
+            let ino = inner(client.stat(path.unwrap().as_bytes()).await.unwrap().ino).unwrap();
+            let (at, _) = layout.inode_place(ino);
+            assert_ne!(at, layout.inode_place(ROOT_INO).0, "the root can be read");
+            let crashed = Rc::new(Memory::from_image(BYTES, memory.image()));
+            ffs.close().await.unwrap();
+            drop((client, ffs));
+
+            fill_beside(&rt, &crashed, sector_of(&layout, ino), 1, options, &format!("{late:?}")).await;
+            let ffs = mount(rt.clone(), crashed.clone(), options).await.unwrap();
+            let old = Client::new(ffs.clone()).read_file(b"/p/late/old").await;
+            assert_eq!(old, Ok(vec![3; 100]), "{late:?}");
+            ffs.close().await.unwrap();
         });
     }
 }
