@@ -14,7 +14,8 @@
 //! again, and counts it as unreadable from the beginning.
 //!
 //! Maps, counts and copies that follow from the rest are restored. A volume with unreadable parts does not get the flag of a
-//! closed one, so that every mount checks whether they are back. Without the inode of the root, a check ends.
+//! closed one, so that every mount checks whether they are back. Without the inode of the root, a check ends; without the rest of its
+//! block, or any name of the root, a mount does.
 //!
 //! Considered: to clear what cannot be read, as `fsck_ffs` does. That gives blocks away, and names, though a bad cable may be the
 //! cause. A copy by a rescue program has zeroes there, which a repair treats as damage: that is how a user gives them up.
@@ -325,11 +326,26 @@ impl Check<'_> {
                 format!("files and directories that may have names that cannot be read: {}; left", self.unread.waiting);
             self.problem(text, Cause::Unread);
         }
+        if self.hides_root() {
+            let note = "no mount works, not even with -o ro, until the inodes in the root's block and all names of / can be read";
+            self.result.notes.push(note.into());
+        }
         if self.unread.remains() {
             let note = "what cannot be read is not given up. To do that, copy the volume to another device with a rescue program, and \
                         repair the copy";
             self.result.notes.push(note.into());
         }
+    }
+
+    /// Whether anything is unreadable that every mount reads: the block with the root's inode, names of the root.
+    fn hides_root(&self) -> bool {
+        let (at, _) = self.layout.inode_place(ROOT_INO);
+        let of_root = |part: &Part| match part.holds {
+            Some(Holds::Names(ino, _) | Holds::Pointers(ino)) => ino == ROOT_INO,
+            _ => false,
+        };
+        let block = u64::from(self.layout.block_bytes) / SECTOR_BYTES;
+        self.unread.touches(self.layout.sector(at), block) || self.unread.parts.borrow().values().any(of_root)
     }
 
     /// Tells of what a repair has left out although the check could read it before.

@@ -334,8 +334,9 @@ impl Loss<'_> {
         let device = self.device(rt, &memory);
         let read_only = Options { read_only: true, ..options };
         if self.hides_root() {
-            if let Ok(ffs) = mount(rt.clone(), device.clone(), options).await {
-                let _ = ffs.close().await;
+            for options in [read_only, options] {
+                let mounted = mount(rt.clone(), device.clone(), options).await.map(drop);
+                assert!(matches!(mounted, Err(FsError::Device(_))), "{}: {mounted:?}", self.what);
             }
         } else {
             self.session(rt, &device, read_only, "read-only", async |client| self.look(client, "read-only").await)
@@ -368,6 +369,8 @@ impl Loss<'_> {
         let is_told = found.problems.iter().any(|problem| problem.text.contains("cannot be read"));
         assert!(is_told || self.what.contains("target"), "{}: {found:?}", self.what);
         assert!(!found.problems.iter().any(|problem| problem.repaired), "{}", self.what);
+        let says_no_mount = found.notes.iter().any(|note| note.starts_with("no mount works"));
+        assert_eq!(says_no_mount, self.hides_root(), "{}: {:?}", self.what, found.notes);
         let found = self.repair(rt, &device, "repair").await;
         let changes_inode = |problem: &&Problem| problem.repaired && problem.text.starts_with("inode ");
         let changed = found.problems.iter().find(changes_inode);
