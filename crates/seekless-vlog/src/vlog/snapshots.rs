@@ -14,7 +14,7 @@ use std::rc::Rc;
 use async_trait::async_trait;
 
 use super::claim::Claim;
-use super::core::Core;
+use super::core::{Core, State};
 use super::eager::AllocPurpose;
 use super::format::{Label, NAME_BYTES_MAX};
 use super::labels::{LabelledSnapshot, is_name_of_damaged, places, read_labels};
@@ -90,8 +90,21 @@ impl Core {
         if committed.is_err() {
             // After `NoSpace`, undo: the snapshot never existed. After any other error writing has stopped.
             self.clear_map(number);
+            self.withdraw_map(number);
         }
         Ok(committed?)
+    }
+
+    /// After [`Core::clear_map`]: an entry that the durable map does not have either needs no transaction (V2). On a full host,
+    /// there may be no room for the pieces of such a transaction, and the next flush would fail.
+    fn withdraw_map(&self, number: u32) {
+        debug_assert!(self.snapshot_gate.is_held(), "H1: one snapshot changes at a time");
+        let mut guard = self.state.borrow_mut();
+        let State { map, pending, moved, .. } = &mut *guard;
+        debug_assert!(moved.is_empty(), "H2: idle work moves nothing where maps share blocks");
+        let start = self.layout.map_start(number);
+        let changes = start..start + self.layout.span;
+        pending.extract_if(changes, |&logical, old| *old == 0 && map[logical as usize] == 0).for_each(drop);
     }
 
     async fn remove_snapshot(self: Rc<Self>, name: String) -> Result<(), SnapshotError> {

@@ -135,14 +135,18 @@ fn a_group_without_space_is_taken_back() {
         let memory = Rc::new(Memory::new(DEVICE_BYTES));
         let fault = FaultDevice::new(&rt, memory.clone(), 1);
         let vld = scattered(&rt, fault.clone()).await;
+        let free = vld.core.state.borrow().space.free_blocks();
         // The label is the first write.
         let nth = When::Nth(PIECES_AT_ONCE as u64 + 100);
         fault.add(Rule::new(Kinds::WRITE, nth, Effect::NoSpace));
         let taken = vld.take("one").await;
         assert!(matches!(taken, Err(SnapshotError::Device(DeviceError::NoSpace { .. }))), "{taken:?}");
         assert_eq!(fault.failed(), 1);
+        let events = fault.looked_at(0);
         vld.flush().await.expect("it can be flushed");
+        assert_eq!(fault.looked_at(0), events, "there is nothing to write");
         vld.check_invariants().expect("all promises hold");
+        assert_eq!(vld.core.state.borrow().space.free_blocks(), free, "the cells of all groups are free again");
         let device: Device = Rc::new(Memory::from_image(DEVICE_BYTES, memory.image()));
         assert_eq!(found(&rt, &device).await, (vec![1], None));
         for _ in 0..2 {
