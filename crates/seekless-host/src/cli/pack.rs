@@ -81,7 +81,8 @@ fn convert(args: &Args, direction: Direction) -> Done {
         false => output::print(&to_text(&progress, direction))?,
     }
     let in_use = if direction == Direction::Unpack { progress.files_in_use } else { 0 };
-    Ok(u8::from(progress.files_without_space + progress.files_failed + progress.files_with_names + in_use > 0))
+    let left = progress.files_without_space + progress.files_unconverted + progress.files_failed;
+    Ok(u8::from(left + progress.files_with_names + in_use > 0))
 }
 
 fn to_text(progress: &Progress, direction: Direction) -> String {
@@ -116,6 +117,9 @@ fn to_text(progress: &Progress, direction: Direction) -> String {
     if progress.files_without_space > 0 {
         text += &format!("; {} were skipped for lack of space", progress.files_without_space);
     }
+    if progress.files_unconverted > 0 {
+        text += &format!("; {} could not be {done}", progress.files_unconverted);
+    }
     if progress.files_failed > 0 {
         text += &format!("; {} are damaged, or may not be read or replaced", progress.files_failed);
     }
@@ -142,6 +146,7 @@ fn to_json(progress: &Progress) -> serde_json::Value {
         "files_in_use": progress.files_in_use,
         "files_with_names": progress.files_with_names,
         "files_without_space": progress.files_without_space,
+        "files_unconverted": progress.files_unconverted,
         "files_failed": progress.files_failed,
         "files_unguarded": progress.files_unguarded,
         "bytes_before": progress.bytes_before,

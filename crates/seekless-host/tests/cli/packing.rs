@@ -265,3 +265,33 @@ fn a_directory_of_the_published_scheme_is_released() {
     scratch.good(&["pack", LINE]);
     assert_eq!(std::fs::read(scratch.path("data/a")).unwrap(), b"a\n");
 }
+
+/// What is not converted because the file system below takes no file of its size is a failure where it matters: it is still encoded, or not
+/// encrypted. A compressing `pack` leaves it as it is.
+#[test]
+fn files_that_are_too_large_below_are_failures() {
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.good(&["key", "k"]);
+    scratch.write("data/large", "a".repeat(3_000_000));
+    scratch.write("data/small", text(20_000));
+    let limited = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("sh");
+        // The signal would end the program, as it would end any other.
+        command.args(["-c", "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_seekless")]);
+        let output = command.args(arguments).current_dir(scratch.path(".")).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let secret = "encrypt:k / hostdir:data";
+    scratch.good(&["pack", LINE]);
+    let (code, said) = limited(&["unpack", LINE]);
+    assert!(code == Some(1) && said.contains("1 could not be unpacked"), "{code:?}: {said}");
+    let (code, said) = limited(&["unpack", LINE, "--json"]);
+    assert!(code == Some(1) && said.contains("\"files_unconverted\": 1"), "{code:?}: {said}");
+    scratch.good(&["unpack", LINE]);
+    let (code, said) = limited(&["pack", secret]);
+    assert!(code == Some(1) && said.contains("1 could not be packed"), "{code:?}: {said}");
+    scratch.good(&["pack", secret]);
+    scratch.good(&["unpack", secret]);
+    assert!(std::fs::read(scratch.path("data/large")).unwrap() == "a".repeat(3_000_000).as_bytes());
+}

@@ -54,6 +54,8 @@ pub struct Progress {
     pub files_in_use: u64,
     /// Those of them for which there was no space: converting others may have made some.
     pub files_without_space: u64,
+    /// Those of them that were to be converted and are not for another reason: unpacked, or encrypted.
+    pub files_unconverted: u64,
     /// Those of them that are damaged, or that this user may not read or replace; and directories that could not be read.
     pub files_failed: u64,
     /// Converted files for which it could not be determined whether others had them open for writing.
@@ -72,6 +74,8 @@ fn converted_ino(entry: &ListedEntry) -> Option<Ino> {
 
 /// Smallest number of sectors worth packing: a file in one block of most file systems, 4 KiB, cannot get smaller.
 const SECTORS_MIN: u64 = 8;
+
+const READS_DIFFERENTLY: &str = "what was written reads differently";
 
 const NO_GAIN: &str = "it would not take less space";
 
@@ -460,7 +464,12 @@ impl PackJob {
                 progress.bytes_after += after.sectors * 512;
                 return Ok(());
             }
-            Err(NotReplaced::Left(reason)) => reason.to_string(),
+            Err(NotReplaced::Left(reason)) => {
+                // A compressing layer shows what was not packed as it is; but a host that returns other bytes is a matter for each.
+                let matters = (!self.wants_gain && reason != REMOVED) || reason == READS_DIFFERENTLY;
+                progress.files_unconverted += u64::from(matters);
+                reason.to_string()
+            }
             Err(NotReplaced::InUse) => {
                 progress.files_in_use += 1;
                 IN_USE.to_string()
@@ -579,7 +588,7 @@ impl PackJob {
         to.fs.fsync(to.ino, to.handle, false).await?;
         to.fs.drop_caches().await?;
         if to.checksum().await? != (crc, size) {
-            return Err(NotReplaced::Left("what was written reads differently"));
+            return Err(NotReplaced::Left(READS_DIFFERENTLY));
         }
         // Attributes are set on the lower file, last: no further write changes them.
         let lower = self.lower.fs();
