@@ -67,17 +67,17 @@ impl Core {
     /// they cannot be resynchronised.
     ///
     /// # Errors
-    /// Also for data that cannot be read: the other rows are resynchronised nevertheless.
+    /// Also for data that cannot be read, or has no space: the other rows are resynchronised nevertheless.
     async fn resync(&self, rows: Range<u64>) -> Result<(), DeviceError> {
         match self.resync_at_once(rows.clone()).await {
-            Err(error) if error.is_of_medium() && rows.end - rows.start > 1 => {}
+            Err(error) if is_of_few_rows(&error) && rows.end - rows.start > 1 => {}
             done => return done,
         }
         let mut answer = Ok(());
         for row in rows {
             self.check_running(Sector(row * self.shape.row_sectors()), 0)?;
             match self.resync_at_once(row..row + 1).await {
-                Err(error) if error.is_of_medium() => answer = answer.and(Err(error)),
+                Err(error) if is_of_few_rows(&error) => answer = answer.and(Err(error)),
                 done => done?,
             }
         }
@@ -264,8 +264,9 @@ impl Core {
         (self.batch / (self.shape.unit * SECTOR_BYTES)).max(1)
     }
 
-    /// Resynchronises the next rows out of sync from `from` on; returns where the rest begins, or `None` at the end.
-    async fn resync_some(self: &Rc<Self>, from: u64) -> Result<Option<u64>, DeviceError> {
+    /// Resynchronises the next rows out of sync from `from` on; returns where the rest begins, or `None` at the end. Rows with data
+    /// that cannot be read, or has no space, stay as they are, and keep no others from being resynchronised.
+    async fn resync_some(self: &Rc<Self>, from: u64, left: &mut Left) -> Result<Option<u64>, DeviceError> {
         let _token = self.begin().await;
         let Some(first) = self.state.borrow().out_of_sync.next_from(from) else { return Ok(None) };
         let end = (first + self.batch_rows()).min(self.shape.rows);
@@ -273,23 +274,24 @@ impl Core {
         self.check_running(Sector::ZERO, 0)?;
         // Only runs of rows out of sync; another task may have resynchronised some before this one held them.
         let out_of_sync: Vec<u64> = (first..end).filter(|&row| self.state.borrow().out_of_sync.contains(row)).collect();
-        for run in out_of_sync.chunk_by(|one, two| one + 1 == *two) {
-            for &row in run {
-                self.redo(row).await?;
+        let mut ready = Vec::new();
+        for row in out_of_sync {
+            match self.redo(row).await {
+                Err(error) if is_no_space(&error) => left.add(error),
+                done => {
+                    done?;
+                    ready.push(row);
+                }
             }
+        }
+        for run in ready.chunk_by(|one, two| one + 1 == *two) {
             let (start, stop) = (run[0], run[run.len() - 1] + 1);
             let holders = |row| (0..self.shape.members).map(|member| self.holds(member, row)).collect::<Vec<_>>();
             let is_alike = |row| holders(row) == holders(start);
             let cut = (start..stop).find(|&row| !is_alike(row)).unwrap_or(stop);
             for part in [start..cut, cut..stop].into_iter().filter(|part| !part.is_empty()) {
                 match self.resync(part).await {
-                    // Rows with data that cannot be read stay as they are, and keep no others from being resynchronised.
-                    Err(error) if error.is_of_medium() => {
-                        let first = &mut self.state.borrow_mut().rebuild_error;
-                        if first.as_ref().is_none_or(is_no_space) {
-                            *first = Some(error); // What was full may have room now.
-                        }
-                    }
+                    Err(error) if is_of_few_rows(&error) => left.add(error),
                     done => done?,
                 }
             }
@@ -451,54 +453,99 @@ fn agreed<'a>(copies: &[&'a Buf], range: Range<usize>) -> &'a [u8] {
     &most.unwrap_or(&copies[0])[range]
 }
 
+/// An error of some rows, which others need not have: what cannot be read, or has no space.
+fn is_of_few_rows(error: &DeviceError) -> bool {
+    error.is_of_medium() || is_no_space(error)
+}
+
+/// Why rows are left out of sync.
+#[derive(Default)]
+struct Left {
+    unreadable: Option<DeviceError>,
+    lacking: Option<DeviceError>,
+}
+
+impl Left {
+    fn add(&mut self, error: DeviceError) {
+        debug_assert!(is_of_few_rows(&error), "rows are left alone only for what others need not have");
+        let first = if is_no_space(&error) { &mut self.lacking } else { &mut self.unreadable };
+        first.get_or_insert(error);
+    }
+
+    /// Shows it with the array. What cannot be read counts for more: what is full may have room later. What was full before, and is not
+    /// any more, is forgotten unless a rebuild may have been the cause.
+    fn show(self, core: &Core) {
+        let mut state = core.state.borrow_mut();
+        let is_rebuilding = state.now.contains(&MemberState::Rebuilding);
+        let shown = &mut state.rebuild_error;
+        let is_replaced = shown.as_ref().is_none_or(is_no_space);
+        match self.unreadable.or(self.lacking) {
+            Some(error) if is_replaced => *shown = Some(error),
+            None if !is_rebuilding => drop(shown.take_if(|error| is_no_space(error))),
+            _ => {}
+        }
+    }
+}
+
 /// Resynchronises rows, then rebuilds the member that is being filled, in the background. It ends when the array is
 /// dropped, when it is done, or at an error, which [`super::Status`] shows.
 pub(super) async fn work(core: Weak<Core>) {
-    let mut from = 0;
     let note = |error: DeviceError| {
         if let Some(core) = core.upgrade() {
             core.state.borrow_mut().rebuild_error = Some(error);
         }
     };
-    while let Some(core) = core.upgrade() {
-        let resynced = core.resync_some(from).await;
-        let acknowledged = core.acknowledge().await;
-        match resynced.and_then(|next| acknowledged.map(|()| next)) {
-            Ok(Some(next)) => from = next,
-            Ok(None) => break,
-            Err(error) => return note(error),
-        }
-    }
+    let left = match resync_all(&core).await {
+        Ok(left) => left,
+        Err(error) => return note(error),
+    };
+    let lacking = left.lacking.clone();
     if let Some(core) = core.upgrade() {
         let _ = core.flush().await; // Clears the bits.
-        let mut state = core.state.borrow_mut();
-        if !state.now.contains(&MemberState::Rebuilding) {
-            state.rebuild_error.take_if(|error| is_no_space(error));
+        left.show(&core);
+    }
+    match rebuild_all(&core).await {
+        Err(error) => note(error),
+        // The rows are tried again later.
+        Ok(()) => {
+            if let (Some(error), Some(core)) = (lacking, core.upgrade()) {
+                core.state.borrow_mut().rebuild_error.get_or_insert(error);
+            }
         }
     }
+}
+
+/// Resynchronises all rows out of sync for which that is possible.
+async fn resync_all(core: &Weak<Core>) -> Result<Left, DeviceError> {
+    let (mut from, mut left) = (0, Left::default());
+    while let Some(core) = core.upgrade() {
+        let resynced = core.resync_some(from, &mut left).await;
+        let acknowledged = core.acknowledge().await;
+        match resynced.and_then(|next| acknowledged.map(|()| next))? {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    Ok(left)
+}
+
+/// Rebuilds the member that is being filled, if there is one.
+async fn rebuild_all(core: &Weak<Core>) -> Result<(), DeviceError> {
     let mut recorded = u64::MAX;
     while let Some(core) = core.upgrade() {
         recorded = recorded.min(core.state.borrow().cursor);
         let rebuilt = core.rebuild_some().await;
         let acknowledged = core.acknowledge().await;
-        match rebuilt.and_then(|more| acknowledged.map(|()| more)) {
-            Ok(true) => {
-                let now = core.state.borrow().cursor;
-                recorded = recorded.min(now); // Another member in its place begins at the first row.
-                if (now - recorded) * core.shape.unit * SECTOR_BYTES >= core.progress {
-                    recorded = now;
-                    if let Err(error) = core.record(true).await {
-                        return note(error);
-                    }
-                }
-            }
-            Ok(false) => {
-                core.rebuild_done();
-                return if let Err(error) = core.acknowledge().await {
-                    note(error)
-                };
-            }
-            Err(error) => return note(error),
+        if !rebuilt.and_then(|more| acknowledged.map(|()| more))? {
+            core.rebuild_done();
+            return core.acknowledge().await;
+        }
+        let now = core.state.borrow().cursor;
+        recorded = recorded.min(now); // Another member in its place begins at the first row.
+        if (now - recorded) * core.shape.unit * SECTOR_BYTES >= core.progress {
+            recorded = now;
+            core.record(true).await?;
         }
     }
+    Ok(())
 }

@@ -557,3 +557,52 @@ fn a_discard_takes_no_storage_from_what_is_beside() {
         executor.block_on(run).unwrap();
     }
 }
+
+/// A row whose parity has no space stays out of sync, and keeps no other row from being resynchronised; once there is space, it is
+/// as well. Method: a power cut left wrong parity in several regions, next to that row and behind it.
+#[test]
+fn a_row_without_space_keeps_no_other_out_of_sync() {
+    let lacked = Cell::new(0);
+    for seed in 0..12 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let options = small(Level::Parity);
+            let members = Members::new(&rt, 3, seed);
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            let shape = array.core.shape;
+            for row in [0, 4, 8] {
+                let data = Data::from_slice(&[row as u8 + 1; 512]);
+                array.write(Sector(row * shape.row_sectors()), data, WriteFlags::FUA).await.unwrap();
+            }
+            let copies = members.memories.iter();
+            let copies = copies.map(|memory| Rc::new(Memory::from_image(memory.geometry().bytes(), memory.image())));
+            drop(array);
+            let members = Members::around(&rt, copies.collect(), seed);
+            let wrong = [0, 1, 3, 5, 9];
+            for row in wrong {
+                let parity = &members.memories[shape.parity(row)];
+                let garbage = Data::from_slice(&[0xAA; 8 * 512]);
+                parity.write(Sector(shape.at(row, 0)), garbage, WriteFlags::NONE).await.unwrap();
+            }
+            let full = wrong[seed as usize % 3];
+            let lacking = Sector(shape.at(full, 0))..Sector(shape.at(full, 0) + shape.unit);
+            let rule = Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(lacking);
+            members.faults[shape.parity(full)].add(rule);
+            let given = members.devices().into_iter().map(Some).collect();
+            let array = Array::open(&rt, given, &options).await.unwrap();
+            array.resynced().await;
+            let status = array.status();
+            // What was refused may have arrived nevertheless.
+            let lacks_space = status.error.as_ref().is_some_and(super::super::deferred::is_no_space);
+            assert_eq!(status.out_of_sync, u64::from(lacks_space), "seed {seed}: {status:?}");
+            lacked.set(lacked.get() + status.out_of_sync);
+            members.faults.iter().for_each(|fault| fault.clear());
+            rt.sleep(Nanos::from_secs(40)).await;
+            assert!(array.status().is_healthy(), "seed {seed}: {:?}", array.status());
+            assert_eq!(array.scrub().await, Ok(0), "seed {seed}");
+        };
+        executor.block_on(run).unwrap();
+    }
+    assert!(lacked.get() >= 4, "{lacked:?}");
+}
