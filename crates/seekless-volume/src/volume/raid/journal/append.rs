@@ -87,13 +87,11 @@ impl Core {
         let mut state = self.journal.state.borrow_mut();
         debug_assert_eq!(state.next.0, sequence, "J1: one record after the other");
         debug_assert!(position + sectors <= layout.journal_sectors, "J3: a record lies in the ring");
-        state.next = (sequence + 1, position + sectors);
+        state.appended(position, sectors);
         if state.carried > 0 {
             // Later its rows may need no record: reading has to begin behind this one first (J4).
             state.carried = sequence + 1;
         }
-        let other = state.open.insert(sequence, position);
-        debug_assert!(other.is_none(), "J1: a record has a number of its own");
         Ok(sequence)
     }
 
@@ -250,6 +248,7 @@ impl Core {
     /// waits for it.
     pub(in crate::volume::raid) async fn erase_next(&self) -> Result<(), DeviceError> {
         let Some(layout) = self.layout else { return Ok(()) };
+        debug_assert!(!self.is_unrecorded(), "J6: a number is used again when the members are as recorded");
         let _gate = self.journal.gate.enter().await;
         let (sequence, places) = {
             let state = self.journal.state.borrow();
