@@ -299,8 +299,31 @@ impl Core {
         Ok(Some(end))
     }
 
+    /// Before rows are rebuilt: the journal begins behind all records from before the members changed last. They may hold old data of the
+    /// member's slot, and what a rebuild copies is in no record (J4).
+    ///
+    /// # Errors
+    /// `NoSpace` while one of them is kept.
+    async fn begin_journal_behind_members(self: &Rc<Self>) -> Result<(), DeviceError> {
+        let is_rebuilding = self.state.borrow().now.contains(&MemberState::Rebuilding);
+        if !is_rebuilding || !self.journal.carries() {
+            return Ok(());
+        }
+        if !self.journal.has_kept() {
+            self.record(true).await?;
+        }
+        match self.journal.carries() {
+            true => {
+                let at = Sector(self.state.borrow().cursor * self.shape.row_sectors());
+                Err(DeviceError::NoSpace { at, bytes: self.shape.unit * SECTOR_BYTES })
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Rebuilds the next rows of a member. False at the end, or when no member is being rebuilt any more.
     async fn rebuild_some(self: &Rc<Self>) -> Result<bool, DeviceError> {
+        self.begin_journal_behind_members().await?;
         let _token = self.begin().await;
         let (first, target, admitted) = {
             let state = self.state.borrow();

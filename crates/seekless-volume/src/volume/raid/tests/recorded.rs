@@ -520,3 +520,46 @@ fn half_of_the_next_record_is_erased() {
     };
     executor.block_on(run).unwrap();
 }
+
+/// A kept record from before a member failed, with its old data, is not done again over a row of its replacement. Once there is space,
+/// the rebuild goes on.
+#[test]
+fn a_record_from_before_a_failure_is_not_done_over_a_rebuilt_row() {
+    for seed in 0..8 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mut members = Members::new(&rt, 3, seed);
+            let journal = JournalUse::Always;
+            let small = small(Level::Parity);
+            let options = ArrayOptions { region: Some(4 * KIB), batch: 4 * KIB, progress: 4 * KIB, journal, ..small };
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            let shape = array.core.shape;
+            let missing = shape.member(0, 0);
+            let last = Sector(shape.at(3, 0))..Sector(shape.at(3, 0) + shape.unit);
+            for (_, fault) in members.faults.iter().enumerate().filter(|(member, _)| *member != missing) {
+                fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::NoSpace).within(last.clone()));
+            }
+            let all = |byte: u8| Data::from_slice(&vec![byte; (4 * shape.row_sectors() * SECTOR_BYTES) as usize]);
+            array.write(Sector(0), all(1), WriteFlags::NONE).await.unwrap_err();
+            assert!(array.core.journal.has_kept(), "seed {seed}");
+            array.give_up(missing).await.unwrap();
+            array.write(Sector(0), Data::from_slice(&[2; 512]), WriteFlags::FUA).await.unwrap();
+            let replacement = Rc::new(Memory::new(SECTORS * SECTOR_BYTES));
+            members.memories[missing] = replacement.clone();
+            array.replace(missing, replacement).await.unwrap();
+            array.resynced().await;
+            assert!(array.status().error.is_some(), "seed {seed}");
+            let reopened = after_a_cut(&rt, &members.memories, &options).await;
+            let read = reopened.read(Sector(0), Buf::dirty(512)).await.unwrap();
+            assert!(read[..] == [2; 512], "seed {seed}: {} instead of 2", read[0]);
+            reopened.resynced().await;
+            assert_eq!(reopened.scrub().await, Ok(0), "seed {seed}");
+            members.faults.iter().for_each(|fault| fault.clear());
+            rt.sleep(Nanos::from_secs(40)).await;
+            assert!(array.status().is_healthy(), "seed {seed}: {:?}", array.status());
+            assert_eq!(array.scrub().await, Ok(0), "seed {seed}");
+        };
+        executor.block_on(run).unwrap();
+    }
+}
