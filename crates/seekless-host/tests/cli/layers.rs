@@ -339,6 +339,42 @@ fn links_below_an_overlay_part_when_they_are_changed() {
     }
 }
 
+/// A check looks at every file, also where a directory lists equal numbers for different files, as an overlay of two file systems does.
+#[test]
+fn a_check_looks_at_files_that_are_listed_with_one_number() {
+    if !can_mount() {
+        return;
+    }
+    for line in ["zstd / hostdir:", "gzip:index=classic / hostdir:"] {
+        let scratch = Scratch::new();
+        for name in ["one", "two", "merged", "mnt"] {
+            scratch.make_directory(name);
+        }
+        let Some(_one) = SmallTmpfs::mount(&scratch.path("one"), 4 << 20) else { return };
+        let Some(_two) = SmallTmpfs::mount(&scratch.path("two"), 4 << 20) else { return };
+        for name in ["one/lower", "two/upper", "two/work"] {
+            scratch.make_directory(name);
+        }
+        for directory in ["one/lower", "two/upper"] {
+            scratch.good(&["mount", &format!("{line}{directory}"), "mnt"]);
+            for number in 0..8 {
+                scratch.write(&format!("mnt/{}-{number}", &directory[..3]), text(10_000));
+            }
+            scratch.good(&["umount", "mnt"]);
+        }
+        let at = |name: &str| scratch.path(name).display().to_string();
+        let (lower, upper, work) = (at("one/lower"), at("two/upper"), at("two/work"));
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work},xino=off");
+        let options = std::ffi::CString::new(options).unwrap();
+        if let Err(error) = mount("overlay", scratch.path("merged"), "overlay", MountFlags::empty(), &*options) {
+            return skip(Need::Overlay, format_args!("this kernel does not mount an overlay here: {error}"));
+        }
+        let said = scratch.good(&["fsck", "-n", &format!("{line}merged")]);
+        unmount(scratch.path("merged"), UnmountFlags::empty()).unwrap();
+        assert!(said.contains("clean (files 16,"), "{said}");
+    }
+}
+
 /// A write beyond the limit on the size of files is an error of that write, and not the end of the daemon.
 #[test]
 fn a_limit_on_the_size_of_files_kills_no_daemon() {

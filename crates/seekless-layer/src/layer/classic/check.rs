@@ -25,9 +25,7 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
     classic.claim().make(&lower, true).await?;
     let client = Client::new(lower.clone());
     let mut report = Report::default();
-    let (mut files, mut pairs) = (BTreeSet::new(), BTreeSet::new());
-    // The first file beside which each index is.
-    let mut owners: BTreeMap<Ino, Ino> = BTreeMap::new();
+    let mut seen = Seen::default();
     let mut open = vec![Vec::new()];
     while let Some(directory) = open.pop() {
         let parent = client.resolve(&directory).await?;
@@ -40,16 +38,12 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                 }
                 (FileKind::Regular, None) => {
                     let place = EntryName { parent, name: &entry.name };
-                    // After a crash, two names of a file may have different indexes.
-                    let index = index_of(&lower, place).await?;
-                    let is_new = pairs.insert((entry.ino, index));
-                    let is_of_another =
-                        index.is_some_and(|index| *owners.entry(index).or_insert(entry.ino) != entry.ino);
-                    let repair = Repair { wanted: repair, is_of_another };
+                    let names = seen.find(&lower, place).await?;
+                    let repair = Repair { wanted: repair, is_of_another: names.is_of_another };
                     let mut known = Report::default();
-                    let counted = if files.insert(entry.ino) { &mut report } else { &mut known };
-                    let checked = match is_new {
-                        true => classic.check_file(&lower, entry.ino, place, repair, counted).await?,
+                    let counted = if names.is_known { &mut known } else { &mut report };
+                    let checked = match names.has_new_index {
+                        true => classic.check_file(&lower, place, repair, counted).await?,
                         false => None,
                     };
                     report.repairable |= known.repairable;
@@ -66,14 +60,59 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
         }
         client.forget(parent).await;
     }
+    seen.forget(&lower).await;
     Ok(report)
 }
 
-/// The index beside a file.
-async fn index_of(lower: &Fs, place: EntryName<'_>) -> FsResult<Option<Ino>> {
-    let Some(FoundIndex { ino, .. }) = find(lower, place).await? else { return Ok(None) };
-    lower.forget(ino, 1).await;
-    Ok(Some(ino))
+/// The files with several names, and their indexes. Numbers are those of lookups, which last until the end: a host may list the same number for
+/// all files, as sshfs does.
+#[derive(Default)]
+struct Seen {
+    files: BTreeSet<Ino>,
+    /// After a crash, two names of a file may have different indexes.
+    pairs: BTreeSet<(Ino, Option<Ino>)>,
+    /// The first file beside which each index is.
+    owners: BTreeMap<Ino, Ino>,
+    looked_up: Vec<Ino>,
+}
+
+/// What is known of a name that was found.
+struct FoundName {
+    /// The file was found by another name before,
+    is_known: bool,
+    /// and not with this index.
+    has_new_index: bool,
+    /// Another file was found with this index.
+    is_of_another: bool,
+}
+
+impl Seen {
+    async fn find(&mut self, lower: &Fs, place: EntryName<'_>) -> FsResult<FoundName> {
+        let Attr { ino, links, .. } = lower.lookup(place.parent, place.name).await?.attr;
+        self.looked_up.push(ino);
+        let index = find(lower, place).await?;
+        self.looked_up.extend(index.map(|index| index.ino));
+        let index_ino = index.map(|index| index.ino);
+        // Most have one name and an index of their own: nothing is to be remembered.
+        if links <= 1 && index.is_none_or(|index| index.links <= 1) {
+            for ino in [index_ino, Some(ino)].into_iter().flatten() {
+                self.looked_up.pop();
+                lower.forget(ino, 1).await;
+            }
+            return Ok(FoundName { is_known: false, has_new_index: true, is_of_another: false });
+        }
+        Ok(FoundName {
+            is_known: !self.files.insert(ino),
+            has_new_index: self.pairs.insert((ino, index_ino)),
+            is_of_another: index_ino.is_some_and(|index| *self.owners.entry(index).or_insert(ino) != ino),
+        })
+    }
+
+    async fn forget(self, lower: &Fs) {
+        for ino in self.looked_up {
+            lower.forget(ino, 1).await;
+        }
+    }
 }
 
 /// Removes the attribute of a directory without encoded files, so that another layer can use it. `lower` is used by no other task until this
@@ -126,14 +165,12 @@ impl Classic {
     async fn check_file(
         &self,
         lower: &Fs,
-        ino: Ino,
         place: EntryName<'_>,
         repair: Repair,
         report: &mut Report,
     ) -> FsResult<Option<Problem>> {
-        let entry = lower.lookup(place.parent, place.name).await?;
-        let attr = entry.attr;
-        let content = self.scan(lower, ino, attr.size).await;
+        let attr = lower.lookup(place.parent, place.name).await?.attr;
+        let content = self.scan(lower, attr.ino, attr.size).await;
         lower.forget(attr.ino, 1).await;
         report.files += 1;
         report.bytes_below += attr.sectors * 512;

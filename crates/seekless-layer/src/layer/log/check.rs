@@ -4,7 +4,7 @@
 //! overlaps, sums, and the mark with its size. What is damaged or cannot be read is one finding, and the check continues
 //! behind it. When the slots or the index of a file are damaged, a repair [builds](super::rebuild) a new index.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -33,17 +33,27 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
     log.claim().make(&lower, true).await?;
     let client = Client::new(lower.clone());
     let mut report = Report::default();
-    let mut seen: BTreeMap<Ino, ()> = BTreeMap::new();
+    // Files with several names. Their lookups last until the end, and so do their numbers.
+    let mut seen: BTreeSet<Ino> = BTreeSet::new();
     let mut open = vec![Vec::new()];
     while let Some(path) = open.pop() {
         for entry in client.read_dir(&path).await? {
             let path = [&path[..], b"/", &entry.name].concat();
             match entry.kind {
                 FileKind::Directory => open.push(path),
-                FileKind::Regular if seen.insert(entry.ino, ()).is_none() => {
+                FileKind::Regular => {
+                    // A host may list the same number for all files, as sshfs does.
                     let ino = client.resolve(&path).await?;
+                    let has_names = lower.getattr(ino, None).await.is_ok_and(|attr| attr.links > 1);
+                    if seen.contains(&ino) {
+                        client.forget(ino).await;
+                        continue;
+                    }
                     let checked = log.check_file(&lower, ino, repair, &mut report).await;
-                    client.forget(ino).await;
+                    match has_names {
+                        true => _ = seen.insert(ino),
+                        false => client.forget(ino).await,
+                    }
                     let checked = match checked {
                         // One unreadable file is no reason to skip the others.
                         Err(error) if is_of_one_file(&error) => vec![(error.to_string(), false)],
@@ -56,6 +66,9 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                 _ => {}
             }
         }
+    }
+    for ino in seen {
+        client.forget(ino).await;
     }
     Ok(report)
 }
