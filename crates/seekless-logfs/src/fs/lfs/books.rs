@@ -282,7 +282,9 @@ fn victims(recount: &mut Recount<'_, Segmented>) {
     let Some(victims) = &log.segments.victims else { return };
     let (end, leaving) = ([log.end.segment, log.end.next_segment], victims.leaving());
     let can_be_cleaned = |number: &SegmentNo| {
-        !end.contains(number) && !log.segments.cleaned.contains(number) && !leaving.contains(number)
+        !end.contains(number)
+            && ![&log.segments.cleaned, &log.segments.immovable].iter().any(|set| set.contains(number))
+            && !leaving.contains(number)
     };
     let used = log.segments.iter().filter(|(number, segment)| segment.live_bytes > 0 && can_be_cleaned(number));
     let expected: Vec<(SegmentNo, u64)> = used.map(|(number, segment)| (number, segment.live_bytes)).collect();

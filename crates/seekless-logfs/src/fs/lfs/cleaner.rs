@@ -79,6 +79,15 @@ enum Urge {
     Urgent,
 }
 
+/// What became of a victim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Moved {
+    /// All of it was read, and what is alive in it, if anything, cannot be moved: it is damaged, or what leads to it is.
+    Nothing,
+    /// Something was moved, or there was no time or room to find out.
+    Something,
+}
+
 /// Result of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pass {
@@ -318,35 +327,42 @@ impl Lfs {
                 state.log.segments.cleaned(victim);
                 (victim, live)
             };
-            self.move_segment(victim, moved).await?;
-            let state = self.state.borrow();
+            let progress = self.move_segment(victim, moved).await?;
+            let mut state = self.state.borrow_mut();
             debug_assert!(
                 state.log_need_bytes() <= state.log.segments.ready.len() as u64 * state.log.layout.segment_bytes(),
                 "C3: the checkpoint after a pass fits"
             );
-            moved += live;
-            count += 1;
+            match progress {
+                // The rest of the pass is for others.
+                Moved::Nothing => state.log.segments.stays(victim),
+                Moved::Something => {
+                    moved += live;
+                    count += 1;
+                }
+            }
         }
         Ok(count)
     }
 
     /// Makes the live blocks of a segment dirty, in a pass that has moved `moved` bytes before it.
-    pub(super) fn move_segment(&self, segment: SegmentNo, moved: u64) -> LocalBoxFuture<'_, FsResult<()>> {
+    pub(super) fn move_segment(&self, segment: SegmentNo, moved: u64) -> LocalBoxFuture<'_, FsResult<Moved>> {
         Box::pin(self.move_live_of(segment, moved))
     }
 
-    async fn move_live_of(&self, segment: SegmentNo, mut moved: u64) -> FsResult<()> {
+    async fn move_live_of(&self, segment: SegmentNo, mut moved: u64) -> FsResult<Moved> {
+        let mut result = Moved::Nothing;
         let uses = |state: &State| state.log.segments.get(segment).uses;
         let (layout, use_read) = {
             let state = self.state.borrow();
             if is_in_flight(&state, segment) || state.log.end.next_segment == segment {
-                return Ok(()); // What can be read is not what it holds.
+                return Ok(Moved::Something); // What can be read is not what it holds.
             }
             (state.log.layout, uses(&state))
         };
         let bytes = self.read_segment(&layout, segment).await?;
         if uses(&self.state.borrow()) != use_read {
-            return Ok(());
+            return Ok(Moved::Something);
         }
         {
             let mut state = self.state.borrow_mut();
@@ -369,29 +385,38 @@ impl Lfs {
             let mut at = partial.start + u64::from(partial.summary.summary_sectors);
             for item in partial.items {
                 if uses(&self.state.borrow()) != use_read {
-                    return Ok(()); // Users have emptied it in the meantime.
+                    return Ok(Moved::Something); // Users have emptied it in the meantime.
                 }
                 if !self.state.borrow().has_room_to_move(moved, item.live_bytes()) {
                     cover("lfs: a pass ends in the middle of a victim");
-                    return Ok(());
+                    return Ok(Moved::Something);
                 }
                 let offset = ((at - layout.segment_start(segment)) * SECTOR_BYTES) as usize;
                 let end = offset + (item.sectors() * SECTOR_BYTES) as usize;
                 debug_assert!(end <= bytes.len(), "what a summary that was checked names lies in its segment");
                 let payload = &bytes[offset..end];
-                match item {
+                let bytes_moved = match item {
                     Item::Block { ino, key, written, .. } => {
                         let id = BlockId { ino, key: BlockKey(key) };
-                        moved += self.move_block(id, at, payload, layout.time_of(written)).await?;
+                        self.move_block(id, at, payload, layout.time_of(written)).await?
                     }
-                    Item::Inodes { count, .. } => self.move_inodes(count, at, payload).await?,
-                    Item::Xattr { ino, .. } => moved += self.move_xattr(ino, at, payload).await?,
-                    _ => {}
+                    Item::Inodes { count, .. } => {
+                        if self.move_inodes(count, at, payload).await? > 0 {
+                            result = Moved::Something;
+                        }
+                        0
+                    }
+                    Item::Xattr { ino, .. } => self.move_xattr(ino, at, payload).await?,
+                    _ => 0,
+                };
+                if bytes_moved > 0 {
+                    result = Moved::Something;
                 }
+                moved += bytes_moved;
                 at = at + item.sectors();
             }
         }
-        Ok(())
+        Ok(result)
     }
 
     /// Reads a whole segment. Where the intact part is less than the live part, the other readings of the device are
@@ -447,7 +472,9 @@ impl Lfs {
         leave_lost(moved.await)
     }
 
-    async fn move_inodes(&self, count: u32, first: Sector, payload: &[u8]) -> FsResult<()> {
+    /// Returns how many were moved.
+    async fn move_inodes(&self, count: u32, first: Sector, payload: &[u8]) -> FsResult<u32> {
+        let mut total = 0;
         for index in 0..u64::from(count) {
             let slot = InodeSlot::new(first + index / INODES_PER_SECTOR, index % INODES_PER_SECTOR);
             let raw = &payload[index as usize * Inode::BYTES..];
@@ -455,17 +482,18 @@ impl Lfs {
             let ino = Ino(inode.ino);
             let moved = self.run(|state| {
                 if state.inode_slot(ino)? != slot {
-                    return Ok(());
+                    return Ok(0);
                 }
                 cover("lfs: the cleaner moves an inode");
                 state.insert_inode(ino, InodeMem::new(inode, slot));
                 let mut change = Change::new(state);
                 change.inode_mut(ino, InodeDirt::Own)?;
-                change.commit(ReserveAccess::Internal)
+                change.commit(ReserveAccess::Internal)?;
+                Ok(1)
             });
-            leave_lost(moved.await)?;
+            total += leave_lost(moved.await)?;
         }
-        Ok(())
+        Ok(total)
     }
 
     /// As [`Lfs::move_block`].

@@ -95,6 +95,9 @@ pub(super) struct Segments {
     /// Segments that were cleaned since the last checkpoint. Their remaining content needs a checkpoint, and so do
     /// those that the log has written again since: no slot would release them (G1).
     pub cleaned: BTreeSet<SegmentNo>,
+    /// Segments of which the cleaner could move nothing, because what describes their content is damaged. Until less is alive
+    /// in them they are no victims: they would be chosen again and again, as the emptiest, and keep all others from being cleaned.
+    pub immovable: BTreeSet<SegmentNo>,
     /// Those that can be cleaned; while the volume is recovered there are none.
     pub victims: Option<Victims>,
     /// Segments that became clean although the cleaner had not read them: their content was overwritten or removed.
@@ -122,6 +125,7 @@ impl Segments {
             unused_since: BTreeMap::new(),
             leaving: BTreeSet::new(),
             cleaned: BTreeSet::new(),
+            immovable: BTreeSet::new(),
             victims: None,
             cleaned_empty: 0,
             serial: 0,
@@ -280,6 +284,9 @@ impl Segments {
         debug_assert!(bytes == 0 || !self.ready.contains(&segment), "G3: what is ready holds nothing");
         if let Some(victims) = &mut self.victims {
             victims.died(&self.segments[segment as usize].described(segment, victims.now()));
+            if self.immovable.remove(&segment) && rest > 0 && !self.cleaned.contains(&segment) {
+                victims.left(segment);
+            }
         }
         true
     }
@@ -323,7 +330,8 @@ impl Segments {
         let cleaned = std::mem::take(&mut self.cleaned);
         if let Some(victims) = &mut self.victims {
             let is_used = |segment: &SegmentNo| self.segments[*segment as usize].live_bytes > 0;
-            let again = cleaned.into_iter().filter(|segment| is_used(segment) && !kept.contains(segment));
+            let is_left = |segment: &SegmentNo| is_used(segment) && !self.immovable.contains(segment);
+            let again = cleaned.into_iter().filter(|segment| is_left(segment) && !kept.contains(segment));
             again.for_each(|segment| victims.left(segment));
         }
     }
@@ -352,6 +360,14 @@ impl Segments {
         }
         self.cleaned.insert(segment);
         self.segments[segment as usize].unread = false;
+    }
+
+    /// Nothing that is alive in `segment`, which was cleaned, could be moved.
+    pub(super) fn stays(&mut self, segment: SegmentNo) {
+        if self.segments[segment as usize].live_bytes > 0 {
+            cover("lfs: nothing of a victim can be moved");
+            self.immovable.insert(segment);
+        }
     }
 
     /// The log begins to write `segment`: it is no longer clean, whatever happens to the write.

@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //!   K1  The policy knows, with their live bytes, exactly the segments that could be cleaned: something is alive in them,
-//!       the log has left them, what was written to them has reached the device, and they have not been cleaned since the
-//!       last checkpoint.
+//!       the log has left them, what was written to them has reached the device, they have not been cleaned since the
+//!       last checkpoint, and less is alive in them than when nothing of them could be moved.
 
 use std::collections::BTreeSet;
 

@@ -534,3 +534,59 @@ fn damage_is_not_the_end_of_the_log() {
     }
     assert!(refused > 200 || soak().is_shorter(), "{refused}");
 }
+
+/// Aim: a segment of which nothing can be moved keeps no other from being cleaned, however large segments are. Method: the first summary of
+/// one is damaged, and half of its files is overwritten, so that it is the emptiest; then all other files are, in place, several times.
+#[test]
+fn a_damaged_segment_is_passed_over() {
+    const POINTS: &[&str] = &["lfs: nothing of a victim can be moved"];
+    crate::rt::covered();
+    simulate(1, async |rt| {
+        let memory = Rc::new(Memory::new(160 * MIB));
+        let device: Device = memory.clone();
+        let options = MkfsOptions { segment_bytes: Some(2 * MIB), ..MkfsOptions::new([1, 2, 3, 4]) };
+        mkfs(&rt, &device, &options).await.unwrap();
+        let files = session(&rt, &device, async |client| {
+            let content = vec![1; MIB as usize];
+            let mut files = 0;
+            while client.write_file(format!("/f{files}").as_bytes(), &content).await.is_ok() {
+                files += 1;
+            }
+            for file in files - 5..=files {
+                client.unlink(format!("/f{file}").as_bytes()).await.unwrap();
+            }
+            files - 5
+        })
+        .await;
+        // It holds some of /f18 to /f22.
+        let at = find::find_volume(&device).await.unwrap().layout.segment_start(10);
+        let mut image = memory.image();
+        let mut sector = vec![0; 512];
+        image.read(at, &mut sector);
+        sector[100] ^= 0xff;
+        image.write(at, &sector);
+        memory.set_image(image);
+        let fs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let over = async |file: u64, block: u64, round: u64| {
+            let open = client.open(format!("/f{file}").as_bytes(), OpenFlags::READ_WRITE).await.unwrap();
+            let written = client.write(open, block * 65_536, &vec![round as u8; 65_536]).await;
+            written.unwrap_or_else(|error| panic!("overwrite {round} of /f{file}: {error}"));
+            client.fsync(open).await.unwrap();
+            client.close(open).await.unwrap();
+        };
+        for file in 17..24 {
+            for block in 0..7 {
+                over(file, block, 2).await;
+            }
+        }
+        let mut rng = Rng::new(1);
+        for round in 0..2_500 {
+            let file = rng.below(files - 7);
+            over(if file < 17 { file } else { file + 7 }, rng.below(16), round).await;
+        }
+        assert_eq!(fs.check().await.unwrap(), Vec::<String>::new());
+        fs.close().await.unwrap();
+    });
+    must_have_covered("fs::lfs::tests::damage::a_damaged_segment_is_passed_over", POINTS);
+}
