@@ -67,8 +67,11 @@ fn files_in_use_are_left_by_pack_and_unpack() {
     assert!(content == [&text(200_000)[..], b"acknowledged\n"].concat(), "what was synced is there");
     drop(log);
     if let Some(device) = device {
-        std::fs::OpenOptions::new().write(true).open(device.path()).unwrap().write_all(b"to the disk").unwrap();
-        drop(device);
+        let mut disk = std::fs::OpenOptions::new().write(true).open(device.path()).unwrap();
+        disk.write_all(b"to the disk").unwrap();
+        // The last close would write it, too; but others that look at loop devices may have it open.
+        disk.sync_all().unwrap();
+        drop((disk, device));
         assert!(std::fs::read(&image).unwrap().starts_with(b"to the disk"));
     }
     // A file of the layer that is open is left by `unpack`, and the directory still belongs to the layer.
