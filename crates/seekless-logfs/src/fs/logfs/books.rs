@@ -62,7 +62,7 @@ pub(in crate::fs) async fn recount<L: LogBackend, G>(
 pub(in crate::fs) struct Recount<'a, L: LogBackend> {
     pub state: &'a State<L>,
     read: &'a Read,
-    missing: Vec<(Sector, u64)>,
+    missing: BTreeSet<(Sector, u64)>,
     pub problems: Vec<String>,
     /// Every address that a block or the attributes of a file lead to.
     pub claims: Vec<(BlockId, Pointer)>,
@@ -78,7 +78,7 @@ impl<'a, L: LogBackend> Recount<'a, L> {
         Recount {
             state,
             read,
-            missing: Vec::new(),
+            missing: BTreeSet::new(),
             problems: Vec::new(),
             claims: Vec::new(),
             slots: Vec::new(),
@@ -110,7 +110,7 @@ impl<'a, L: LogBackend> Recount<'a, L> {
         match read.filter(|data| data.len() as u64 == sectors * SECTOR_BYTES && is_it(data)) {
             Some(data) => Some(data.clone()),
             None => {
-                self.missing.push((at, sectors));
+                self.missing.insert((at, sectors));
                 None
             }
         }

@@ -42,6 +42,29 @@ async fn with_deep_file(rt: &Rt) -> Rc<Memory> {
     memory
 }
 
+/// A recount reads a block of the map once, however many inodes in memory are listed in it.
+#[test]
+fn many_inodes_of_one_block_that_is_not_in_memory() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let name = |number: u64| format!("/f{number}").into_bytes();
+        session(&rt, &device, async |client| {
+            for number in 0..40 {
+                client.write_file(&name(number), b"").await.unwrap();
+            }
+        })
+        .await;
+        let lfs = open(rt.clone(), device, quiet(false)).await.unwrap();
+        let client = Client::new(lfs.clone());
+        for number in 0..40 {
+            client.stat(&name(number)).await.unwrap();
+        }
+        lfs.state.borrow_mut().blocks.remove_file(format::IMAP_INO);
+        assert_balanced(&(lfs.clone() as Fs), "without the map in memory").await;
+        lfs.close().await.unwrap();
+    });
+}
+
 /// Changes of the file, made after a part of it may have been overwritten.
 const CHANGES: [&str; 8] =
     ["truncate", "truncate and rewrite", "truncate twice", "punch", "unlink", "unlink in use", "reserve", "rewrite"];
