@@ -38,14 +38,14 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                 }
                 (FileKind::Regular, None) => {
                     let place = EntryName { parent, name: &entry.name };
-                    let names = seen.find(&lower, place).await?;
-                    let repair = Repair { wanted: repair, is_of_another: names.is_of_another };
+                    let name = seen.find(&lower, place).await?;
                     let mut known = Report::default();
-                    let counted = if names.is_known { &mut known } else { &mut report };
-                    let checked = match names.has_new_index {
-                        true => classic.check_file(&lower, place, repair, counted).await?,
+                    let counted = if name.is_known { &mut known } else { &mut report };
+                    let checked = match name.has_new_index {
+                        true => classic.check_file(&lower, place, &name, repair, counted).await?,
                         false => None,
                     };
+                    seen.forget(&lower, name).await;
                     report.repairable |= known.repairable;
                     checked
                 }
@@ -60,7 +60,9 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
         }
         client.forget(parent).await;
     }
-    seen.forget(&lower).await;
+    for ino in seen.looked_up {
+        lower.forget(ino, 1).await;
+    }
     Ok(report)
 }
 
@@ -76,8 +78,10 @@ struct Seen {
     looked_up: Vec<Ino>,
 }
 
-/// What is known of a name that was found.
+/// A name that was found, with one lookup of its file counted, and one of the index beside it.
 struct FoundName {
+    attr: Attr,
+    index: Option<FoundIndex>,
     /// The file was found by another name before,
     is_known: bool,
     /// and not with this index.
@@ -86,30 +90,37 @@ struct FoundName {
     is_of_another: bool,
 }
 
-impl Seen {
-    async fn find(&mut self, lower: &Fs, place: EntryName<'_>) -> FsResult<FoundName> {
-        let Attr { ino, links, .. } = lower.lookup(place.parent, place.name).await?.attr;
-        self.looked_up.push(ino);
-        let index = find(lower, place).await?;
-        self.looked_up.extend(index.map(|index| index.ino));
-        let index_ino = index.map(|index| index.ino);
-        // Most have one name and an index of their own: nothing is to be remembered.
-        if links <= 1 && index.is_none_or(|index| index.links <= 1) {
-            for ino in [index_ino, Some(ino)].into_iter().flatten() {
-                self.looked_up.pop();
-                lower.forget(ino, 1).await;
-            }
-            return Ok(FoundName { is_known: false, has_new_index: true, is_of_another: false });
-        }
-        Ok(FoundName {
-            is_known: !self.files.insert(ino),
-            has_new_index: self.pairs.insert((ino, index_ino)),
-            is_of_another: index_ino.is_some_and(|index| *self.owners.entry(index).or_insert(ino) != ino),
-        })
+impl FoundName {
+    /// Most have one name and an index of their own.
+    fn is_alone(&self) -> bool {
+        self.attr.links <= 1 && self.index.is_none_or(|index| index.links <= 1)
     }
 
-    async fn forget(self, lower: &Fs) {
-        for ino in self.looked_up {
+    fn inodes(&self) -> impl Iterator<Item = Ino> {
+        [Some(self.attr.ino), self.index.map(|index| index.ino)].into_iter().flatten()
+    }
+}
+
+impl Seen {
+    async fn find(&mut self, lower: &Fs, place: EntryName<'_>) -> FsResult<FoundName> {
+        let attr = lower.lookup(place.parent, place.name).await?.attr;
+        let index = find(lower, place).await?;
+        let mut name = FoundName { attr, index, is_known: false, has_new_index: true, is_of_another: false };
+        if !name.is_alone() {
+            let index = index.map(|index| index.ino);
+            name.is_known = !self.files.insert(attr.ino);
+            name.has_new_index = self.pairs.insert((attr.ino, index));
+            name.is_of_another = index.is_some_and(|index| *self.owners.entry(index).or_insert(attr.ino) != attr.ino);
+        }
+        Ok(name)
+    }
+
+    /// Forgets its lookups, now or at the end.
+    async fn forget(&mut self, lower: &Fs, name: FoundName) {
+        if !name.is_alone() {
+            return self.looked_up.extend(name.inodes());
+        }
+        for ino in name.inodes() {
             lower.forget(ino, 1).await;
         }
     }
@@ -152,42 +163,28 @@ impl Problem {
     }
 }
 
-/// What may be done with a wrong index.
-#[derive(Clone, Copy)]
-struct Repair {
-    wanted: bool,
-    /// Another file has had this index in this check.
-    is_of_another: bool,
-}
-
 impl Classic {
     /// The problem of a file, if it has one.
     async fn check_file(
         &self,
         lower: &Fs,
         place: EntryName<'_>,
-        repair: Repair,
+        name: &FoundName,
+        repair: bool,
         report: &mut Report,
     ) -> FsResult<Option<Problem>> {
-        let attr = lower.lookup(place.parent, place.name).await?.attr;
-        let content = self.scan(lower, attr.ino, attr.size).await;
-        lower.forget(attr.ino, 1).await;
+        let FoundName { attr, index: found, .. } = *name;
+        let content = self.scan(lower, attr.ino, attr.size).await?;
         report.files += 1;
         report.bytes_below += attr.sectors * 512;
-        let found = find(lower, place).await?;
         let said = match found {
-            Some(found) => {
-                let read = self.read_index(lower, found).await;
-                lower.forget(found.ino, 1).await;
-                match read {
-                    Ok(index) => Some(Ok(index)),
-                    Err(BadIndex::Wrong(problem)) => Some(Err(problem)),
-                    Err(BadIndex::Failed(error)) => return Err(error),
-                }
-            }
+            Some(found) => match self.read_index(lower, found).await {
+                Ok(index) => Some(Ok(index)),
+                Err(BadIndex::Wrong(problem)) => Some(Err(problem)),
+                Err(BadIndex::Failed(error)) => return Err(error),
+            },
             None => None,
         };
-        let content = content?;
         let is_plain = matches!(content, Content::Plain) || attr.size == 0;
         report.encoded_files += u64::from(!is_plain || said.is_some());
         match (content, said) {
@@ -208,7 +205,7 @@ impl Classic {
                     return Ok(Some(Problem::left(format!("{what}, and another file has the name of that"))));
                 }
                 report.repairable = true;
-                let repaired = repair.wanted && self.make_lost_index(lower, place, &index).await?;
+                let repaired = repair && self.make_lost_index(lower, place, &index).await?;
                 Ok(Some(Problem { what, repaired }))
             }
             (Content::Units { index, .. }, said) => {
@@ -223,8 +220,8 @@ impl Classic {
                 };
                 report.repairable = true;
                 // Two names of a file have one index; two files have one only where a crash has interrupted an exchange of names.
-                let is_of_another = repair.is_of_another || found.is_some_and(|found| found.links != attr.links);
-                let repaired = repair.wanted
+                let is_of_another = name.is_of_another || found.is_some_and(|found| found.links != attr.links);
+                let repaired = repair
                     && match is_of_another {
                         true => {
                             lower.unlink(place.parent, &index_name(place.name)).await?;

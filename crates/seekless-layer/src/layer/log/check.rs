@@ -44,12 +44,16 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                 FileKind::Regular => {
                     // A host may list the same number for all files, as sshfs does.
                     let ino = client.resolve(&path).await?;
-                    let has_names = lower.getattr(ino, None).await.is_ok_and(|attr| attr.links > 1);
                     if seen.contains(&ino) {
                         client.forget(ino).await;
                         continue;
                     }
-                    let checked = log.check_file(&lower, ino, repair, &mut report).await;
+                    let attr = lower.getattr(ino, None).await;
+                    let has_names = attr.as_ref().is_ok_and(|attr| attr.links > 1);
+                    let checked = match attr {
+                        Ok(attr) => log.check_file(&lower, attr, repair, &mut report).await,
+                        Err(error) => Err(error),
+                    };
                     match has_names {
                         true => _ = seen.insert(ino),
                         false => client.forget(ino).await,
@@ -88,8 +92,8 @@ struct Damage {
 }
 
 impl ChunkedLayer {
-    async fn check_file(&self, lower: &Fs, ino: Ino, repair: bool, report: &mut Report) -> FsResult<Problems> {
-        let attr = lower.getattr(ino, None).await?;
+    async fn check_file(&self, lower: &Fs, attr: Attr, repair: bool, report: &mut Report) -> FsResult<Problems> {
+        let ino = attr.ino;
         report.files += 1;
         report.bytes_below += attr.sectors * 512;
         let commit = match look(lower, ino, None, attr.size).await? {
