@@ -9,8 +9,8 @@
 //! attributes become dirty, as if a user had changed them, and go to holes with that batch.
 //!
 //! Invariants
-//!   M1  A pointer is moved to a copy only if its track was not written since it was read, and the pointer to the
-//!       original is unchanged.
+//!   M1  A pointer is moved to a copy only if no write to its track was on its way when it was read, none was since, and
+//!       the pointer to the original is unchanged.
 //!   M2  A block has an owner exactly when the newest version of that file points to it.
 
 use std::collections::BTreeSet;
@@ -86,6 +86,23 @@ impl Vlfs {
     }
 
     async fn empty_track(&self, seen: u64) -> FsResult<Emptied> {
+        // The device returns older bytes for a block whose write is on its way. After this, none is: what is sent later goes to
+        // other tracks, or ends the emptying (M1).
+        loop {
+            let sent = {
+                let state = self.state.borrow();
+                if state.stopped.is_some() || state.log.applied >= state.log.next_batch {
+                    break;
+                }
+                state.log.next_batch
+            };
+            if self.is_wanted(seen) {
+                return Ok(Emptied::Interrupted);
+            }
+            if !self.is_applied(sent).await? {
+                return Ok(Emptied::Nothing);
+            }
+        }
         let Some(emptying) = self.begin_emptying() else { return Ok(Emptied::Nothing) };
         let store = self.state.borrow().log.store.clone();
         let mut found = TrackContents::new(self, seen);

@@ -356,6 +356,46 @@ fn an_unreadable_block_costs_one_track() {
     });
 }
 
+/// Aim: idle work copies no block whose own write is still on its way. Method: requests that take their time, and a sync under way when
+/// idle time begins; then everything is read.
+#[test]
+fn what_is_on_its_way_is_not_copied() {
+    let content = |number: u64, round: u64| vec![(number + 100 * round) as u8; 8 * KIB as usize];
+    for seed in 0..16 {
+        simulate(seed, async |rt| {
+            let (memory, _) = fresh(&rt, 16 * MIB).await;
+            let options = CrashOptions { seed, ..CrashOptions::volatile(16 * MIB) };
+            let device = crate::device::crash::CrashDevice::new(&rt, memory.image(), options);
+            let fs = open(rt.clone(), device, always()).await.expect("mount");
+            let client = Rc::new(Client::new(fs.clone()));
+            let name = |number: u64| format!("/f{number}").into_bytes();
+            for number in 0..600 {
+                client.write_file(&name(number), &content(number, 0)).await.expect("written");
+            }
+            client.sync().await.expect("synced");
+            for number in (0..600).filter(|number| number % 5 != 0) {
+                client.unlink(&name(number)).await.expect("removed");
+            }
+            client.sync().await.expect("synced");
+            for round in 1..6 {
+                for number in (0..600).step_by(5 * round as usize) {
+                    client.write_file(&name(number), &content(number, round)).await.expect("written");
+                }
+                let syncing = client.clone();
+                rt.spawn(async move { syncing.sync().await.expect("synced") });
+                rt.sleep(Nanos::from_micros(1 + 37 * seed)).await;
+                fs.idle(rt.now() + Nanos::from_millis(20)).await.expect("idle work");
+            }
+            client.fs().drop_caches().await.expect("synced");
+            for number in (0..600).step_by(5) {
+                let round = (1..6).rfind(|round| number % (5 * round) == 0).unwrap_or(0);
+                assert_eq!(client.read_file(&name(number)).await.expect("read"), content(number, round), "/f{number}");
+            }
+            fs.close().await.expect("closed");
+        });
+    }
+}
+
 /// Notes which blocks a track has, and moves none.
 #[derive(Default)]
 struct Look {
