@@ -206,7 +206,7 @@ fn long_lives_on_zones() {
         kills: true,
         fsck_unrecovered: true,
         rounds: 16,
-        seeds: 6,
+        seeds: 20,
         points: &["zoned: a new log in the other metadata zone", "zoned: the end of a span is cut off"],
     };
     lives.live(drawn);
