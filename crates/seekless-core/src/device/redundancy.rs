@@ -38,6 +38,8 @@ pub struct RedundancyStatus {
     pub row_bytes: u64,
     /// Rows that the member being rebuilt holds.
     pub rebuilt: u64,
+    /// Rows that its rebuild has left out: a sector of another member cannot be read, or a unit cannot be known.
+    pub left_out: u64,
     /// Rows that a power cut may have left inconsistent and that are not yet resynchronised.
     pub out_of_sync: u64,
     /// Of these, the rows with a unit that cannot be reconstructed.
@@ -84,6 +86,7 @@ impl RedundancyStatus {
                 lines.push(format!("{name}: member {slot} returned wrong data, {times}; it was corrected"));
             }
         }
+        lines.extend(self.left_out_line());
         if self.doubtful > 0 {
             let rows = crate::units::counted(self.doubtful, "row");
             lines.push(format!("{name}: {rows} have a unit whose data is unknown, see FORMAT.md on the write hole"));
@@ -98,6 +101,15 @@ impl RedundancyStatus {
 
     fn stop_line(&self) -> String {
         format!("{} has lost more members than it tolerates, and has stopped", self.name)
+    }
+
+    fn left_out_line(&self) -> Option<String> {
+        let rows = (self.left_out > 0).then(|| crate::units::counted(self.left_out, "row"))?;
+        Some(format!(
+            "{}: the rebuild has left out {rows} in which a sector of another member cannot be read; \
+             a row is tried again once it has been written, and by a scrub",
+            self.name
+        ))
     }
 
     fn error_line(&self) -> Option<String> {
@@ -137,6 +149,9 @@ pub fn news(before: &RedundancyStatus, after: &RedundancyStatus) -> Vec<(bool, S
     }
     if before.out_of_sync > 0 && after.out_of_sync == 0 {
         lines.push((false, format!("{name}: all rows are consistent again")));
+    }
+    if after.left_out > 0 && before.left_out == 0 {
+        lines.extend(after.left_out_line().map(|line| (true, line)));
     }
     if after.stopped && !before.stopped {
         lines.push((true, after.stop_line()));
@@ -211,6 +226,7 @@ mod tests {
             rows: 1000,
             row_bytes: 4096,
             rebuilt: 0,
+            left_out: 0,
             out_of_sync: 0,
             doubtful: 0,
             stopped: false,
@@ -233,6 +249,10 @@ mod tests {
         assert_eq!(told(&failed, &at(0)), ["raid5: member 1 is being rebuilt"]);
         assert_eq!(told(&at(0), &at(99)), Vec::<String>::new());
         assert_eq!(told(&at(99), &at(420)), ["raid5: member 1 is being rebuilt, 42% done"]);
+        let lacking = RedundancyStatus { left_out: 2, ..at(498) };
+        let line = told(&at(499), &lacking).remove(0);
+        assert!(line.contains("left out 2 rows") && lacking.warnings().contains(&line), "{line}");
+        assert!(told(&lacking, &lacking).is_empty());
         assert_eq!(told(&at(420), &well), ["raid5: member 1 has been rebuilt completely"]);
         assert!(well.warnings().is_empty() && well.is_healthy());
         assert!(failed.warnings()[0].contains("degraded: member 1") && !failed.is_complete());

@@ -336,7 +336,7 @@ impl StoredArray for Kept {
             match member_state {
                 MemberState::Active => continue,
                 MemberState::Failed => checked.notes.push(format!("member {slot} is missing or has failed")),
-                MemberState::Rebuilding => checked.notes.push(format!("member {slot} is not rebuilt yet")),
+                MemberState::Rebuilding => checked.notes.push(not_rebuilt(slot, array.status().left_out)),
             }
             // Also where the other members have been compared with each other.
             checked.not_compared = checked.not_compared.max(1);
@@ -375,6 +375,17 @@ impl StoredArray for Kept {
             };
         }
         Ok(text)
+    }
+}
+
+/// A member that is being rebuilt, with the number of rows that its rebuild has left out.
+fn not_rebuilt(slot: usize, left_out: u64) -> String {
+    match left_out {
+        0 => format!("member {slot} is not rebuilt yet"),
+        rows => {
+            let rows = counted(rows, "row");
+            format!("member {slot} is not rebuilt yet: {rows} cannot be, as a sector of another member is unreadable")
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
@@ -21,7 +22,7 @@ use futures_util::future::join_all;
 use super::bitmap::Bitmap;
 use super::journal::Journal;
 use super::request::{Deferred, QueuedWrite};
-use super::rows::{Ranges, RowLocks, RowSet};
+use super::rows::{LeftOut, Ranges, RowLocks, RowSet};
 use super::shape::{Level, Shape};
 use super::{ArrayOptions, UncertainData};
 pub use crate::device::MemberState;
@@ -29,6 +30,7 @@ use crate::device::{Device, DeviceError, WriteFlags, worse};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 use crate::volume::format::{BLOCK_SECTORS, FLAG_JOURNAL_ALWAYS, KNOWN_MAX, MAGIC, SUPERBLOCKS, Superblock, VERSION};
+use crate::volume::members::relocate;
 
 /// A member's state as stored in superblocks.
 pub(super) trait MemberStateByte {
@@ -77,9 +79,10 @@ impl Layout {
 pub(super) struct State {
     pub(super) now: Vec<MemberState>,
     pub(super) recorded: Vec<MemberState>,
-    /// Rows below it are on the member that is being rebuilt.
+    /// Rows below it are on the member that is being rebuilt, apart from those left out.
     pub(super) cursor: u64,
     pub(super) cursor_recorded: u64,
+    pub(super) left_out: LeftOut,
     /// Counts members that took the place of failed ones: what a rebuild has copied counts only for the one for which it began.
     pub(super) admitted: u64,
     pub(super) generation: u64,
@@ -196,7 +199,7 @@ impl Drop for Token {
 }
 
 /// An array that has stopped.
-fn stopped(at: Sector, bytes: u64) -> DeviceError {
+pub(super) fn stopped(at: Sector, bytes: u64) -> DeviceError {
     let cause = "the array has lost more members than it tolerates, and has stopped".to_string();
     DeviceError::Io { operation: "use", at, bytes, cause }
 }
@@ -271,20 +274,30 @@ impl Core {
 
     /// True when `member` holds its unit of `row`.
     pub(super) fn holds(&self, member: usize, row: u64) -> bool {
+        self.state.borrow().holds(member, row)
+    }
+
+    /// True when `member` holds its units of all `rows`.
+    pub(super) fn holds_all(&self, member: usize, mut rows: Range<u64>) -> bool {
         let state = self.state.borrow();
-        holds(&state.now, state.cursor, member, row)
+        state.now[member] == MemberState::Active || rows.all(|row| state.holds(member, row))
     }
 
     /// The member of `row` that cannot be used. On a stopped array there may be more than one.
     pub(super) fn absent(&self, row: u64) -> Option<usize> {
         let state = self.state.borrow();
-        (0..self.shape.members).find(|&member| !holds(&state.now, state.cursor, member, row))
+        (0..self.shape.members).find(|&member| !state.holds(member, row))
     }
 
     /// The member of `row` that could not be used if the power failed now.
     pub(super) fn absent_recorded(&self, row: u64) -> Option<usize> {
         let state = self.state.borrow();
-        (0..self.shape.members).find(|&member| !holds(&state.recorded, state.cursor_recorded, member, row))
+        let is_lacking = |member: &usize| match state.recorded[*member] {
+            MemberState::Active => false,
+            MemberState::Failed => true,
+            MemberState::Rebuilding => row >= state.cursor_recorded,
+        };
+        (0..self.shape.members).find(is_lacking)
     }
 
     /// Members that receive requests.
@@ -400,7 +413,7 @@ impl Core {
         if self.layout.is_none() {
             let mut state = self.state.borrow_mut();
             state.recorded = state.now.clone();
-            state.cursor_recorded = state.cursor;
+            state.cursor_recorded = state.rebuilt();
             return Ok(());
         }
         let is_due = || self.is_unrecorded() || progress;
@@ -424,9 +437,9 @@ impl Core {
                 state.recorded = state.now.clone();
                 // The rows of a region's bit are all on this member, or none.
                 let region_rows = self.layout.map_or(1, |layout| layout.region_rows);
-                state.cursor_recorded = match state.cursor == self.shape.rows {
-                    true => state.cursor,
-                    false => state.cursor / region_rows * region_rows,
+                state.cursor_recorded = match state.rebuilt() {
+                    all if all == self.shape.rows => all,
+                    some => some / region_rows * region_rows,
                 };
                 state.known = still_known(&state.known, &state.recorded, state.cursor_recorded, self.shape.unit);
                 self.forget_known(state);
@@ -538,9 +551,8 @@ impl Core {
         let mut answer = Ok(());
         for (member, result) in results {
             let Err(error) = result else { continue };
-            let has_no_space = matches!(error, DeviceError::NoSpace { .. });
-            if has_no_space && !is_strict || !self.fail(member, &error) {
-                answer = worse(answer, Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0)));
+            if matches!(error, DeviceError::NoSpace { .. }) && !is_strict || !self.fail(member, &error) {
+                answer = worse(answer, Err(relocate(error, member, Sector::ZERO, 0)));
             }
         }
         answer
@@ -606,11 +618,14 @@ impl Core {
 /// One more than the generations that a trusted member may be behind (A5).
 pub(super) const OUTDATING_STEPS: u32 = 2;
 
-pub(super) fn holds(member_states: &[MemberState], cursor: u64, member: usize, row: u64) -> bool {
-    match member_states[member] {
-        MemberState::Active => true,
-        MemberState::Failed => false,
-        MemberState::Rebuilding => row < cursor,
+impl State {
+    /// True when `member` holds its unit of `row`.
+    pub(super) fn holds(&self, member: usize, row: u64) -> bool {
+        match self.now[member] {
+            MemberState::Active => true,
+            MemberState::Failed => false,
+            MemberState::Rebuilding => row < self.cursor && !self.left_out.rows.contains(row),
+        }
     }
 }
 

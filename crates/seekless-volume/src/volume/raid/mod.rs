@@ -15,8 +15,8 @@
 //!
 //! Modules: `core` holds the members and what is recorded about them, `shape` computes where data lies, `plan` what a
 //! row write needs, `rows` locks rows, `read` and `write` do it, `deferred` what a member has no space for, `readings` reads in other ways, `content` examines a
-//! device before it is overwritten, `bitmap` and `journal` record what is under way, `resync` resynchronises rows and
-//! rebuilds members, `open` assembles an array.
+//! device before it is overwritten, `bitmap` and `journal` record what is under way, `resync` resynchronises rows,
+//! `rebuild` fills new members, `open` assembles an array.
 
 mod bitmap;
 mod content;
@@ -27,6 +27,7 @@ mod open;
 mod plan;
 mod read;
 mod readings;
+mod rebuild;
 mod request;
 mod resync;
 mod rows;
@@ -173,6 +174,8 @@ pub struct Status {
     pub rows: u64,
     /// Rows that the member being rebuilt holds.
     pub rebuilt: u64,
+    /// Rows that its rebuild has left out: a sector of another member cannot be read, or a unit cannot be known.
+    pub left_out: u64,
     /// Rows that a power cut may have left inconsistent and that are not yet resynchronised.
     pub out_of_sync: u64,
     /// Of these, rows with a unit that cannot be known.
@@ -338,7 +341,8 @@ impl Array {
         Status {
             members: state.now.clone(),
             rows: self.core.shape.rows,
-            rebuilt: if is_rebuilding { state.cursor } else { 0 },
+            rebuilt: if is_rebuilding { state.cursor - state.left_out.rows.len() } else { 0 },
+            left_out: if is_rebuilding { state.left_out.rows.len() } else { 0 },
             out_of_sync: state.out_of_sync.len(),
             doubtful,
             stopped: state.stopped,
@@ -435,7 +439,7 @@ impl Drop for WorkUnderWay {
 #[async_trait(?Send)]
 impl Redundancy for Array {
     fn status(&self) -> RedundancyStatus {
-        let Status { members, rows, rebuilt, out_of_sync, doubtful, stopped, error } = Array::status(self);
+        let Status { members, rows, rebuilt, left_out, out_of_sync, doubtful, stopped, error } = Array::status(self);
         let causes = &self.core.state.borrow().causes;
         let member = |(slot, state): (usize, MemberState)| MemberStatus {
             state,
@@ -448,6 +452,7 @@ impl Redundancy for Array {
             rows,
             row_bytes: self.core.shape.row_sectors() * SECTOR_BYTES,
             rebuilt,
+            left_out,
             out_of_sync,
             doubtful,
             stopped,

@@ -12,7 +12,7 @@ use super::bitmap::{Bitmap, collect};
 use super::core::{Core, Layout, MemberState, MemberStateByte, State, still_known};
 use super::deferred::is_no_space;
 use super::journal::{FoundRecord, Journal, Ring};
-use super::rows::{Ranges, RowSet};
+use super::rows::{LeftOut, Ranges, RowSet};
 use super::shape::{Level, Shape};
 use super::{Array, ArrayError, ArrayOptions, Contents, JournalUse};
 use crate::device::fork::ForkDevice;
@@ -60,6 +60,7 @@ fn new_state(members: usize, out_of_sync: RowSet) -> State {
         recorded: vec![MemberState::Active; members],
         cursor: 0,
         cursor_recorded: 0,
+        left_out: LeftOut::default(),
         admitted: 0,
         generation: 0,
         behind: None,

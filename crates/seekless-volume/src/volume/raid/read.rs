@@ -164,7 +164,7 @@ impl Core {
             ..(at + sectors - self.shape.data_start).div_ceil(self.shape.unit);
         // While this waited for the rows, a write may have failed on one of them, or found no space: then it is on the
         // other one alone.
-        let is_held = [bad, good].into_iter().all(|member| self.holds(member, rows.end - 1));
+        let is_held = [bad, good].into_iter().all(|member| self.holds_all(member, rows.clone()));
         if !is_held || self.state.borrow().redo.range(rows).next().is_some() {
             return Rewriting::Other;
         }

@@ -146,7 +146,7 @@ impl Core {
     }
 
     fn check_holds(&self, member: usize, rows: Range<u64>, at: Sector, length: u64) -> Result<(), DeviceError> {
-        let is_held = self.holds(member, rows.end - 1) && self.members.borrow()[member].is_some();
+        let is_held = self.holds_all(member, rows) && self.members.borrow()[member].is_some();
         match is_held {
             true => Ok(()),
             false => {
@@ -177,7 +177,7 @@ impl Core {
         debug_assert!(rows.clone().all(|row| self.locks.is_held(row)), "O1: rows are held while they are corrected");
         let place = self.shape.data_start + at.0;
         let members: Vec<usize> =
-            self.in_use().into_iter().filter(|&member| self.holds(member, rows.end - 1)).collect();
+            self.in_use().into_iter().filter(|&member| self.holds_all(member, rows.clone())).collect();
         let (mut is_known, mut wrong, mut any) = (false, Vec::new(), false);
         for &member in &members {
             match self.has(member, place, data).await {

@@ -1,4 +1,4 @@
-//! Making rows consistent: after a power cut, and on a member that is rebuilt.
+//! Making rows consistent after a power cut, and the task that does so in the background and then rebuilds a member.
 //!
 //! The bitmap tells which rows may be inconsistent after a power cut. Such a row is neither read nor written before it
 //! is resynchronised: its parity recomputed, or its copies made equal. So data once read does not change, whichever
@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 
 use super::core::{Core, MemberState};
 use super::deferred::is_no_space;
+use super::rebuild::rebuild_all;
 use super::request::MemberWrite;
 use super::shape::Level;
 use crate::codec::xor;
@@ -29,8 +30,7 @@ impl Core {
         }
         // A row with a missing unit stays as it is.
         let is_whole = |row: &u64| {
-            let holds = |member| super::core::holds(&state.now, state.cursor, member, *row);
-            self.shape.level == Level::Mirror || (0..self.shape.members).all(holds)
+            self.shape.level == Level::Mirror || (0..self.shape.members).all(|member| state.holds(member, *row))
         };
         state.out_of_sync.contains_any(rows.clone())
             && rows.filter(|&row| state.out_of_sync.contains(row)).any(|row| is_whole(&row))
@@ -68,7 +68,7 @@ impl Core {
     ///
     /// # Errors
     /// Also for data that cannot be read, or has no space: the other rows are resynchronised nevertheless.
-    async fn resync(&self, rows: Range<u64>) -> Result<(), DeviceError> {
+    pub(super) async fn resync(&self, rows: Range<u64>) -> Result<(), DeviceError> {
         match self.resync_at_once(rows.clone()).await {
             Err(error) if is_of_few_rows(&error) && rows.end - rows.start > 1 => {}
             done => return done,
@@ -284,143 +284,20 @@ impl Core {
                 }
             }
         }
-        for run in ready.chunk_by(|one, two| one + 1 == *two) {
-            let (start, stop) = (run[0], run[run.len() - 1] + 1);
+        let mut rows = ready.into_iter().peekable();
+        while let Some(start) = rows.next() {
+            // Members may fail in the meantime: which of them hold a row is asked again for each part.
             let holders = |row| (0..self.shape.members).map(|member| self.holds(member, row)).collect::<Vec<_>>();
-            let is_alike = |row| holders(row) == holders(start);
-            let cut = (start..stop).find(|&row| !is_alike(row)).unwrap_or(stop);
-            for part in [start..cut, cut..stop].into_iter().filter(|part| !part.is_empty()) {
-                match self.resync(part).await {
-                    Err(error) if is_of_few_rows(&error) => left.add(error),
-                    done => done?,
-                }
+            let mut stop = start + 1;
+            while rows.next_if(|&row| row == stop && holders(row) == holders(start)).is_some() {
+                stop += 1;
+            }
+            match self.resync(start..stop).await {
+                Err(error) if is_of_few_rows(&error) => left.add(error),
+                done => done?,
             }
         }
         Ok(Some(end))
-    }
-
-    /// Before rows are rebuilt: the journal begins behind all records from before the members changed last. They may hold old data of the
-    /// member's slot, and what a rebuild copies is in no record (J4).
-    ///
-    /// # Errors
-    /// `NoSpace` while one of them is kept.
-    async fn begin_journal_behind_members(self: &Rc<Self>) -> Result<(), DeviceError> {
-        let is_rebuilding = self.state.borrow().now.contains(&MemberState::Rebuilding);
-        if !is_rebuilding || !self.journal.carries() {
-            return Ok(());
-        }
-        if !self.journal.has_kept() {
-            self.record(true).await?;
-        }
-        match self.journal.carries() {
-            true => {
-                let at = Sector(self.state.borrow().cursor * self.shape.row_sectors());
-                Err(DeviceError::NoSpace { at, bytes: self.shape.unit * SECTOR_BYTES })
-            }
-            false => Ok(()),
-        }
-    }
-
-    /// Rebuilds the next rows of a member. False at the end, or when no member is being rebuilt any more.
-    async fn rebuild_some(self: &Rc<Self>) -> Result<bool, DeviceError> {
-        self.begin_journal_behind_members().await?;
-        let _token = self.begin().await;
-        let (first, target, admitted) = {
-            let state = self.state.borrow();
-            let Some(target) = state.now.iter().position(|member_state| *member_state == MemberState::Rebuilding)
-            else {
-                return Ok(false);
-            };
-            (state.cursor, target, state.admitted)
-        };
-        let end = (first + self.batch_rows()).min(self.shape.rows);
-        if first == end {
-            return Ok(false);
-        }
-        let _rows = self.locks.hold_all(first..end).await;
-        self.check_running(Sector::ZERO, 0)?;
-        let out_of_sync: Vec<u64> = (first..end).filter(|&row| self.state.borrow().out_of_sync.contains(row)).collect();
-        for row in out_of_sync {
-            match self.shape.level {
-                Level::Mirror => self.resync(row..row + 1).await?,
-                // Unknown data must not become data that looks valid.
-                Level::Parity if self.shape.parity(row) != target => {
-                    let at = Sector(row * self.shape.row_sectors());
-                    self.check_doubt("rebuild", row, 0..self.shape.unit, at, 0)?;
-                }
-                Level::Parity => {}
-            }
-        }
-        for row in first..end {
-            self.redo(row).await?;
-        }
-        let (at, sectors) = (self.shape.at(first, 0), (end - first) * self.shape.unit);
-        let start = Sector(first * self.shape.row_sectors());
-        let mut unit = Buf::zeroed(bytes(0, sectors).len());
-        match self.shape.level {
-            Level::Mirror => unit = self.read_any(at, sectors, start).await?,
-            Level::Parity => {
-                let others = self.active();
-                debug_assert!(!others.contains(&target), "a member that is being rebuilt is not read for that");
-                if others.len() + 1 < self.shape.members {
-                    return self.check_running(start, 0).map(|()| false);
-                }
-                let results = join_all(others.iter().map(|&member| self.read_long(member, at, sectors))).await;
-                for (&member, result) in others.iter().zip(results) {
-                    let read = result.map_err(|error| relocate(error, member, start, sectors * SECTOR_BYTES))?;
-                    xor(&mut unit, &read);
-                }
-            }
-        }
-        let write = MemberWrite::new(target, at, unit.freeze());
-        for write in super::request::merge(vec![write], self.request_sectors_max) {
-            match write.apply(&self.device(target), WriteFlags::NONE).await {
-                Ok(()) => {}
-                Err(error @ DeviceError::NoSpace { .. }) => {
-                    return Err(relocate(error, target, start, sectors * SECTOR_BYTES));
-                }
-                Err(error) => {
-                    self.fail(target, &error);
-                    return Err(relocate(error, target, start, sectors * SECTOR_BYTES));
-                }
-            }
-        }
-        self.counts.rebuilt.set(self.counts.rebuilt.get() + (end - first));
-        let mut state = self.state.borrow_mut();
-        state.rebuild_error.take_if(|error| is_no_space(error)); // There is room again.
-        // It may have failed since, and another one be in its place, which has none of these rows.
-        if state.now[target] == MemberState::Rebuilding && state.admitted == admitted {
-            debug_assert_eq!(state.cursor, first, "one task rebuilds, from the first row to the last");
-            state.cursor = end;
-        }
-        Ok(true)
-    }
-
-    /// From the first complete member of a mirror that can be read.
-    async fn read_any(&self, at: u64, sectors: u64, start: Sector) -> Result<Buf, DeviceError> {
-        let mut last = None;
-        for member in self.active() {
-            match self.read_long(member, at, sectors).await {
-                Ok(read) => return Ok(read),
-                Err(error) => last = Some(relocate(error, member, start, sectors * SECTOR_BYTES)),
-            }
-        }
-        match last {
-            Some(error) => Err(error),
-            None => unreachable!("a mirror keeps its last member"),
-        }
-    }
-
-    /// Ends a rebuild: the member holds all rows and becomes active.
-    fn rebuild_done(&self) {
-        let mut state = self.state.borrow_mut();
-        if state.cursor >= self.shape.rows
-            && let Some(target) = state.now.iter().position(|member_state| *member_state == MemberState::Rebuilding)
-        {
-            debug_assert_eq!(state.cursor, self.shape.rows, "a member that becomes active holds all rows");
-            state.now[target] = MemberState::Active;
-            state.cursor = 0;
-        }
     }
 
     /// Rows out of sync that lack a data unit, not all of which has been rewritten.
@@ -431,9 +308,8 @@ impl Core {
             return 0;
         }
         while let Some(row) = state.out_of_sync.next_from(from) {
-            let holds = |member| super::core::holds(&state.now, state.cursor, member, row);
             let parity = self.shape.parity(row);
-            rows += u64::from(!(0..self.shape.members).all(|member| member == parity || holds(member)));
+            rows += u64::from(!(0..self.shape.members).all(|member| member == parity || state.holds(member, row)));
             from = row + 1;
         }
         rows
@@ -550,25 +426,4 @@ async fn resync_all(core: &Weak<Core>) -> Result<Left, DeviceError> {
         }
     }
     Ok(left)
-}
-
-/// Rebuilds the member that is being filled, if there is one.
-async fn rebuild_all(core: &Weak<Core>) -> Result<(), DeviceError> {
-    let mut recorded = u64::MAX;
-    while let Some(core) = core.upgrade() {
-        recorded = recorded.min(core.state.borrow().cursor);
-        let rebuilt = core.rebuild_some().await;
-        let acknowledged = core.acknowledge().await;
-        if !rebuilt.and_then(|more| acknowledged.map(|()| more))? {
-            core.rebuild_done();
-            return core.acknowledge().await;
-        }
-        let now = core.state.borrow().cursor;
-        recorded = recorded.min(now); // Another member in its place begins at the first row.
-        if (now - recorded) * core.shape.unit * SECTOR_BYTES >= core.progress {
-            recorded = now;
-            core.record(true).await?;
-        }
-    }
-    Ok(())
 }

@@ -1,10 +1,11 @@
 //! Row locks, shared or exclusive, and sets of rows.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::device::DeviceError;
 use crate::rt::Event;
 use crate::units::FixedMap;
 
@@ -193,6 +194,16 @@ impl RowSet {
         }
         Some(index as u64 * 64 + u64::from(word.trailing_zeros()))
     }
+}
+
+/// Rows that a rebuild has left out.
+#[derive(Default)]
+pub(super) struct LeftOut {
+    pub(super) rows: RowSet,
+    /// Those of them that are to be tried again.
+    pub(super) to_retry: BTreeSet<u64>,
+    /// Why the last one was left out.
+    pub(super) error: Option<DeviceError>,
 }
 
 /// Disjoint ranges of sectors.

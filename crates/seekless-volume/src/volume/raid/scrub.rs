@@ -41,6 +41,7 @@ impl Core {
     /// See [`crate::device::Redundancy::scrub`]. Clients may use the array at the same time.
     pub(super) async fn scrub(self: Rc<Self>, believe_data: bool, tell: &dyn Fn(u64)) -> Result<Scrubbed, DeviceError> {
         let mut scrubbed = Scrubbed::default();
+        self.retry(0..self.shape.rows);
         let mut first = 0;
         while first < self.shape.rows {
             let end = (first + self.batch_rows()).min(self.shape.rows);
@@ -277,7 +278,7 @@ impl Core {
                 is_idle && rebuilding == 0 && state.cursor > 0 && state.cursor < self.shape.rows,
                 "a rebuild has begun, but no member is being rebuilt",
             ),
-            (is_idle && state.cursor_recorded > state.cursor, "more is recorded as rebuilt than has been"),
+            (is_idle && state.cursor_recorded > state.rebuilt(), "R1: more is recorded as rebuilt than has been"),
             (open.len() as u64 != state.out_of_sync.len(), "the number of rows out of sync is wrong"),
         ];
         checks.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| what.to_string())

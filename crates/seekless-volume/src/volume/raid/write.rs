@@ -91,6 +91,7 @@ impl Core {
             written?;
             acknowledged?;
             if left.is_empty() {
+                self.retry_written(at, data.len() as u64 / SECTOR_BYTES);
                 return Ok(());
             }
         }
@@ -133,7 +134,7 @@ impl Core {
         if copies > 1 { self.mark(rows).await } else { Ok(None) }
     }
 
-    /// One write for every member that holds the range, or the part of it below the end of its rebuild.
+    /// One write for every member that holds the range, or one for each of its rows on a member that is being rebuilt and holds it.
     fn to_mirrors(
         &self,
         at: Sector,
@@ -145,13 +146,13 @@ impl Core {
             let mut part = 0;
             while part < sectors {
                 let row = (at.0 + part) / self.shape.unit;
+                let row_end = ((row + 1) * self.shape.unit - at.0).min(sectors);
                 if !self.holds(member, row) {
-                    break; // A rebuild goes upwards.
+                    part = row_end;
+                    continue;
                 }
-                let end = match self.holds(member, self.shape.rows - 1) {
-                    true => sectors,
-                    false => ((row + 1) * self.shape.unit - at.0).min(sectors),
-                };
+                let is_active = self.state.borrow().now[member] == MemberState::Active;
+                let end = if is_active { sectors } else { row_end };
                 let take = (end - part).min(self.request_sectors_max);
                 writes.push(make(member, self.shape.data_start + at.0 + part, part, take));
                 part += take;
@@ -624,7 +625,9 @@ impl Core {
         let done = self.discard_parts(at, sectors).await;
         let acknowledged = self.acknowledge().await;
         done?;
-        acknowledged
+        acknowledged?;
+        self.retry_written(at, sectors);
+        Ok(())
     }
 
     async fn discard_parts(self: &Rc<Self>, at: Sector, sectors: u64) -> Result<(), DeviceError> {

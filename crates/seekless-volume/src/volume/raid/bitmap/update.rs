@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::super::core::{Core, MemberState, State, count};
-use super::super::rows::Ranges;
+use super::super::rows::{LeftOut, Ranges};
 use super::Mark;
 use crate::device::{Data, Device, DeviceError, WriteFlags};
 use crate::units::{Nanos, Sector};
@@ -138,6 +138,7 @@ impl Core {
         debug_assert!(!state.now.contains(&MemberState::Rebuilding), "one member is rebuilt at a time");
         state.now[slot] = MemberState::Rebuilding;
         state.cursor = 0;
+        state.left_out = LeftOut::default();
         state.admitted += 1;
         state.rebuild_error = None;
         Ok(())

@@ -5,6 +5,7 @@ mod damage;
 mod doubt;
 mod faults;
 mod full;
+mod left_out;
 mod life;
 mod open;
 mod readings;
