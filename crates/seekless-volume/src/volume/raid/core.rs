@@ -477,7 +477,11 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes every member in use. One that fails is dropped, because it is unknown what it has lost.
+    /// Flushes every member in use. One that fails is dropped, because it is unknown what it has lost; one that has no space for it is
+    /// not: it still has everything, and a later flush may succeed.
+    ///
+    /// # Errors
+    /// `NoSpace`, and what the last members that the array needs return.
     pub(super) async fn flush_members(&self) -> Result<(), DeviceError> {
         let members = self.in_use();
         let results = join_all(members.iter().map(|&member| {
@@ -487,14 +491,13 @@ impl Core {
         .await;
         let mut answer = Ok(());
         for (&member, result) in members.iter().zip(results) {
-            if let Err(error) = result
-                && !self.fail(member, &error)
-            {
-                let error = crate::volume::members::relocate(error, member, Sector::ZERO, 0);
-                match error {
-                    // It still has everything, and a later flush may succeed.
-                    DeviceError::NoSpace { .. } => answer = Err(error),
-                    error => {
+            let Err(error) = result else { continue };
+            let is_without_space = matches!(error, DeviceError::NoSpace { .. });
+            if is_without_space || !self.fail(member, &error) {
+                let error = relocate(error, member, Sector::ZERO, 0);
+                match is_without_space {
+                    true => answer = Err(error),
+                    false => {
                         self.state.borrow_mut().unflushed.get_or_insert(error);
                     }
                 }

@@ -418,6 +418,49 @@ fn a_mirror_without_room_for_a_flush_goes_on() {
     executor.block_on(run).unwrap();
 }
 
+/// Aim: a member that has no room for a flush is not given up: the flush fails, and can be repeated. Method: one member of a complete
+/// array, in a flush, in one that follows at once, and in those of a failure's record and of a release.
+#[test]
+fn a_flush_without_room_gives_no_member_up() {
+    for (level, full) in
+        [Level::Mirror, Level::Parity].into_iter().flat_map(|level| (0..3).map(move |full| (level, full)))
+    {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let name = format!("{level:?}, member {full}");
+            let member = || Rc::new(NoRoomOnce { below: Rc::new(Memory::new(1 << 20)), is_full: Cell::new(false) });
+            let members = [member(), member(), member()];
+            let all = || members.iter().map(|member| member.clone() as Device);
+            let array = Array::create(&rt, all().collect(), &small(level), UUID, Contents::Zeroes).await.unwrap();
+            write(&array, 8, 1).await.unwrap();
+            for _ in 0..2 {
+                members[full].is_full.set(true);
+                assert!(array.flush().await.as_ref().is_err_and(is_no_space), "{name}");
+                assert!(array.status().is_healthy(), "{name}: {:?}", array.status());
+                write(&array, 8, 2).await.unwrap();
+            }
+            members[full].is_full.set(true);
+            assert!(array.release().await.as_ref().is_err_and(is_no_space), "{name}");
+            array.flush().await.unwrap();
+            // The record of another member's failure waits for the same room.
+            members[full].is_full.set(true);
+            let given_up = array.give_up((full + 1) % 3).await;
+            assert!(matches!(given_up, Err(ArrayError::Device { error: DeviceError::NoSpace { .. }, .. })), "{name}");
+            write(&array, 8, 3).await.unwrap();
+            assert_eq!(array.check().await, Ok(()), "{name}");
+            array.release().await.unwrap();
+            let options = ArrayOptions { degraded: true, ..small(level) };
+            let array = Array::open(&rt, all().map(Some).collect(), &options).await.unwrap();
+            let expected =
+                (0..3).map(|at| if at == (full + 1) % 3 { MemberState::Failed } else { MemberState::Active });
+            assert_eq!(array.status().members, expected.collect::<Vec<_>>(), "{name}");
+            assert!(is_there(&array, 8, 3).await, "{name}");
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
 /// Aim: where one of the last members has no room for a request, and another fails with unknown effect, the caller learns of the latter: it
 /// would go on after a lack of room. A flush that is repeated after it fails, too. Method: both at once, in either order, on an array
 /// that can miss no further member.
