@@ -15,7 +15,7 @@ use super::assemble::{PartialWrite, SlotWrite, Transaction, TransactionScope, as
 use super::format::*;
 use super::state::*;
 use super::victims::Victims;
-use crate::device::{Buf, DeviceError, WriteFlags};
+use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::fs::logfs::state::Scope;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
@@ -127,16 +127,25 @@ impl Lfs {
     }
 
     /// On a device that is written in order, cuts off what the last mount left beyond the end of the log: the log
-    /// continues there.
-    async fn cut_behind_end(&self) -> FsResult<()> {
+    /// continues there. On others, erases the start of the transaction that `is_torn` at the end (V6). The flush before the next
+    /// checkpoint's slot is written makes both durable. What begins in the next segment stays: the next transaction goes there, too, or
+    /// is found first.
+    pub(super) async fn cut_behind_end(&self, is_torn: bool) -> FsResult<()> {
         let (layout, end) = {
             let state = self.state.borrow();
             (state.log.layout, state.log.end)
         };
-        if self.device.spans().is_none() || end.offset == layout.segment_sectors() {
+        if end.offset == layout.segment_sectors() {
             return Ok(());
         }
         let at = layout.segment_start(end.segment) + end.offset;
+        if self.device.spans().is_none() {
+            let zeroes = Data::zeroes((layout.align_sectors() * SECTOR_BYTES) as usize);
+            return match is_torn {
+                true => Ok(self.device.write(at, zeroes, WriteFlags::NONE).await?),
+                false => Ok(()),
+            };
+        }
         Ok(self.device.discard(at, layout.segment_sectors() - end.offset).await?)
     }
 
@@ -340,8 +349,8 @@ impl Lfs {
         // Where the last daemon was killed, what was just read may be in a volatile cache only, and the next write
         // declares it durable.
         self.flush_device().await?;
-        self.pass_over_torn();
-        self.cut_behind_end().await?;
+        let is_torn = self.pass_over_torn();
+        self.cut_behind_end(is_torn).await?;
         {
             let mut state = self.state.borrow_mut();
             let (cleaner, kept) = (state.log.options.cleaner, [state.log.end.segment, state.log.end.next_segment]);

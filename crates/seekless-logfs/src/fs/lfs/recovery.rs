@@ -15,8 +15,9 @@
 //!   V6  Each partial segment that was read is followed by at most one with the next number. So the intact beginning of
 //!       an unfinished transaction stays a part of the log, where clean segments are left, and the next transaction
 //!       follows it. If the next transaction overwrote it, or skipped it where it does not fit, a mount from the older
-//!       slot could mistake one for the other. If it were erased, a later partial segment that declares it durable
-//!       would be evidence of damage (V2).
+//!       slot could mistake one for the other. Where too few are left, the start of it is erased instead, and the next
+//!       transaction gets its number. It is not erased where it can be followed: a later partial segment that an earlier
+//!       mount wrote behind it, and that declares it durable, would be evidence of damage (V2).
 
 use futures_util::future::LocalBoxFuture;
 
@@ -208,19 +209,21 @@ impl Lfs {
     }
 
     /// Moves the end of the log behind the intact beginning of an unfinished transaction (V6). On a volume without room
-    /// for that and for the next checkpoint (S3), the next transaction overwrites it.
-    pub(super) fn pass_over_torn(&self) {
+    /// for that and for the next checkpoint (S3), it stays in place, and the result is true: then its start is erased before anything
+    /// else is written ([`Lfs::cut_behind_end`]).
+    pub(super) fn pass_over_torn(&self) -> bool {
         let clean = self.clean_segments();
         let mut state = self.state.borrow_mut();
-        let Some((end, segments)) = state.log.torn.take() else { return };
+        let Some((end, segments)) = state.log.torn.take() else { return false };
         let checkpoint = state.log_need_bytes().div_ceil(state.log.layout.segment_bytes());
         if clean < state.cleaner_segments() + 3 + checkpoint + segments.len() as u64 {
             cover("lfs: the beginning of a transaction is written over");
-            return;
+            return true;
         }
         cover("lfs: the beginning of a transaction is passed over");
         segments.into_iter().for_each(|segment| state.log.segments.take(segment));
         (state.log.end, state.log.written_sequence, state.log.durable_sequence) = (end, end.sequence, end.sequence);
+        false
     }
 
     /// Applies one whole transaction.

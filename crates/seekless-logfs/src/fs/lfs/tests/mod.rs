@@ -17,6 +17,7 @@ mod read_ahead;
 mod space;
 mod stamps;
 mod tables;
+mod torn;
 mod unreadable;
 mod victims;
 
