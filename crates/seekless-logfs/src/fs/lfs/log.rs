@@ -429,8 +429,11 @@ async fn write_back_task(lfs: Weak<Lfs>) {
         drop(live);
         waiting.await;
         let Some(live) = lfs.upgrade() else { return };
-        if live.closed.get() || live.state.borrow().stopped.is_some() {
+        if live.state.borrow().stopped.is_some() {
             return;
+        }
+        if live.closed.get() {
+            continue; // A close that fails leaves the volume in use.
         }
         let busy = live.state.borrow().log.in_flight_bytes > IN_FLIGHT_BYTES_MAX;
         if !busy {
@@ -456,8 +459,11 @@ async fn timer_task(lfs: Weak<Lfs>) {
         };
         rt.sleep(interval).await;
         let Some(live) = lfs.upgrade() else { return };
-        if live.closed.get() || live.state.borrow().stopped.is_some() {
+        if live.state.borrow().stopped.is_some() {
             return;
+        }
+        if live.closed.get() {
+            continue; // A close that fails leaves the volume in use.
         }
         live.free_unfreed().await;
         let (due, changed) = {
@@ -471,8 +477,11 @@ async fn timer_task(lfs: Weak<Lfs>) {
         };
         live.give_back_some().await;
         // The volume may have been closed since.
-        if live.closed.get() || live.state.borrow().stopped.is_some() {
+        if live.state.borrow().stopped.is_some() {
             return;
+        }
+        if live.closed.get() {
+            continue;
         }
         // As above: an error that matters stops the volume.
         if due {

@@ -1,7 +1,7 @@
 //! Retries writes for which the storage below had no space, although it had reserved some or could not reserve any.
 //!
 //! Such a failed write has damaged at most a part of a block that nothing points to yet, so it is tried again, at
-//! intervals and whenever a user syncs. Until it succeeds the volume counts as full.
+//! intervals and whenever a user syncs. Until it succeeds the volume counts as full, and cannot be closed.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -35,7 +35,8 @@ impl<L: LogBackend> LogFs<L> {
         loop {
             let requested = self.enospc_retry.retries_requested.get();
             match write_sectors(&self.device, at, data.clone(), flags).await {
-                Err(DeviceError::NoSpace { .. }) if !self.closed.get() => {
+                // Also while the volume is being closed: the close fails, and can be repeated when there is room.
+                Err(DeviceError::NoSpace { .. }) if self.state.borrow().stopped.is_none() => {
                     self.wait_for_storage(sequence, requested).await
                 }
                 result => return result,

@@ -231,8 +231,11 @@ async fn write_back_task(fs: Weak<Vlfs>) {
         drop(live);
         waiting.await;
         let Some(live) = fs.upgrade() else { return };
-        if live.closed.get() || live.state.borrow().stopped.is_some() {
+        if live.state.borrow().stopped.is_some() {
             return;
+        }
+        if live.closed.get() {
+            continue; // A close that fails leaves the volume in use.
         }
         let busy = live.state.borrow().log.in_flight_bytes > IN_FLIGHT_BYTES_MAX;
         if !busy {
@@ -252,8 +255,11 @@ async fn timer_task(fs: Weak<Vlfs>) {
         };
         rt.sleep(interval).await;
         let Some(live) = fs.upgrade() else { return };
-        if live.closed.get() || live.state.borrow().stopped.is_some() {
+        if live.state.borrow().stopped.is_some() {
             return;
+        }
+        if live.closed.get() {
+            continue; // A close that fails leaves the volume in use.
         }
         live.free_unfreed().await;
         let changed = {
