@@ -505,10 +505,14 @@ impl Lfs {
                     if now_at == at && !known.xattr_dirty && crate::codec::crc32c(payload) == crc =>
                 {
                     cover("lfs: the cleaner moves attributes");
-                    known.xattr = Some(crate::device::Data::from_slice(payload));
-                    let same = known.xattr.clone();
+                    let same = crate::device::Data::from_slice(payload);
+                    if known.xattr.is_none() {
+                        // Counted as if they had been read: the change may be refused.
+                        known.xattr = Some(same.clone());
+                        state.count_attributes(ino);
+                    }
                     let mut change = Change::new(state);
-                    change.set_xattr(ino, same)?;
+                    change.set_xattr(ino, Some(same))?;
                     change.commit(ReserveAccess::Internal)?;
                     Ok(payload.len() as u64)
                 }

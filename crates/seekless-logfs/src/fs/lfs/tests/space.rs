@@ -507,6 +507,13 @@ fn attributes_in_memory_have_a_limit() {
         let held = attribute_bytes(&lfs);
         assert!(held <= 4 * MIB, "{held} bytes when the cleaner has moved them");
         assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+        // What is not accepted leaves no more.
+        lfs.state.borrow_mut().stopped = Some("for this test".to_string());
+        for segment in 0..100 {
+            let _ = lfs.move_segment(segment, 0).await;
+        }
+        let held = attribute_bytes(&lfs);
+        assert!(held <= 4 * MIB, "{held} bytes when the cleaner could not move them");
     });
 }
 
