@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use seekless_tidy::ENGINE;
 use serde_json::Value;
 
 use crate::find::{Mutant, hash_bytes};
-use crate::rooms::{CORE, ENGINE, Rooms, place_of};
+use crate::rooms::{CORE, Rooms, place_of};
 use crate::weave::{HOOK, HOOK_ELSEWHERE, weave};
 
 /// Where the copy is, and what is built from it.

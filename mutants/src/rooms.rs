@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use seekless_tidy::ENGINE;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -49,21 +50,6 @@ pub(crate) struct Rooms {
 
 /// The crate whose library has the switch of the mutants; all others of the engine depend on it.
 pub(crate) const CORE: &str = "seekless-core";
-
-/// The crates of the engine.
-pub(crate) const ENGINE: &[&str] = &[
-    CORE,
-    "seekless-disk",
-    "seekless-volume",
-    "seekless-vlog",
-    "seekless-cleaning",
-    "seekless-flash",
-    "seekless-logfs",
-    "seekless-ffs",
-    "seekless-layer",
-    "seekless-testing",
-    "seekless",
-];
 
 /// Where in the project `file` is, which is named from the sources of its crate: no two crates have files of one name.
 pub(crate) fn place_of(root: &Path, file: &str) -> Result<PathBuf> {
