@@ -6,6 +6,7 @@
 use crate::codec::{self, crc32c};
 pub use crate::fs::logfs::format::*;
 use crate::fs::logfs::format::{is_sealed, offset_of, seal};
+use crate::fs::logfs::volume_name::label_text;
 use crate::record;
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
@@ -346,8 +347,7 @@ impl Superblock {
     }
 
     pub fn label_text(&self) -> String {
-        let end = self.label.iter().position(|&byte| byte == 0).unwrap_or(self.label.len());
-        String::from_utf8_lossy(&self.label[..end]).into_owned()
+        label_text(&self.label)
     }
 }
 

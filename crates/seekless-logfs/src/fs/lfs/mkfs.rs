@@ -12,6 +12,7 @@ use crate::device::{Buf, Data, Device, Discard, Spans, WriteFlags};
 use crate::fs::logfs::change::Change;
 use crate::fs::logfs::demand::ReserveAccess;
 use crate::fs::logfs::run::read_sectors;
+use crate::fs::logfs::volume_name::{random_uuid, stored_label};
 use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
 use crate::units::{Ino, SECTOR_BYTES, Sector};
@@ -40,12 +41,8 @@ pub struct MkfsOptions {
 impl MkfsOptions {
     /// Defaults. The caller chooses the source of `random`.
     pub fn new(random: [u64; 4]) -> MkfsOptions {
-        let uuid = uuid::Builder::from_random_bytes(
-            (u128::from(random[0]) << 64 | u128::from(random[1])).to_be_bytes(), // Any order serves.
-        )
-        .into_uuid();
         MkfsOptions {
-            uuid,
+            uuid: random_uuid([random[0], random[1]]),
             uuid_is_given: false,
             label: String::new(),
             segment_bytes: None,
@@ -110,12 +107,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_sec
         return Err(FsError::Invalid("more than half of the volume would be reserve"));
     }
     let reserve = reserve_segments(segment_count, options.reserve_permille);
-    let mut label = [0; 64];
-    let bytes = options.label.as_bytes();
-    if bytes.len() >= label.len() || bytes.contains(&0) {
-        return Err(FsError::Invalid("a label is at most 63 bytes long"));
-    }
-    label[..bytes.len()].copy_from_slice(bytes);
+    let label = stored_label(&options.label)?;
     Ok(Superblock {
         magic: SUPERBLOCK_MAGIC,
         version: VERSION,

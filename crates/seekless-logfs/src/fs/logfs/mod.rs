@@ -32,6 +32,7 @@ pub(in crate::fs) mod state;
 #[cfg(test)]
 pub(in crate::fs) mod tests;
 pub(in crate::fs) mod tree;
+pub(in crate::fs) mod volume_name;
 mod windows;
 pub mod xattr;
 

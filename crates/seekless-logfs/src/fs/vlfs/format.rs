@@ -6,6 +6,7 @@
 
 use crate::codec::{get_at, put_at};
 pub use crate::fs::logfs::format::*;
+use crate::fs::logfs::volume_name::label_text;
 use crate::record;
 
 /// Format version that mkfs writes.
@@ -47,8 +48,7 @@ impl VolumeRecord {
     }
 
     pub fn label_text(&self) -> String {
-        let end = self.label.iter().position(|&byte| byte == 0).unwrap_or(self.label.len());
-        String::from_utf8_lossy(&self.label[..end]).into_owned()
+        label_text(&self.label)
     }
 }
 

@@ -12,6 +12,7 @@ use super::{Options, recovery};
 use crate::device::{Data, Device, Discard, WriteFlags};
 use crate::fs::logfs::change::Change;
 use crate::fs::logfs::demand::ReserveAccess;
+use crate::fs::logfs::volume_name::{random_uuid, stored_label};
 use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
 use crate::units::{KIB, SECTOR_BYTES, Sector};
@@ -40,12 +41,8 @@ pub struct MkfsOptions {
 impl MkfsOptions {
     /// Defaults. The caller chooses the source of `random`.
     pub fn new(random: [u64; 4]) -> MkfsOptions {
-        let uuid = uuid::Builder::from_random_bytes(
-            (u128::from(random[0]) << 64 | u128::from(random[1])).to_be_bytes(), // Any order serves.
-        )
-        .into_uuid();
         MkfsOptions {
-            uuid,
+            uuid: random_uuid([random[0], random[1]]),
             label: String::new(),
             bytes_per_inode: 8 * KIB,
             reserve_permille: 50,
@@ -100,12 +97,7 @@ async fn write_volume(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResu
     if options.reserve_permille > 500 {
         return Err(FsError::Invalid("more than half of the volume would be reserve"));
     }
-    let mut label = [0; 64];
-    let bytes = options.label.as_bytes();
-    if bytes.len() >= label.len() || bytes.contains(&0) {
-        return Err(FsError::Invalid("a label is at most 63 bytes long"));
-    }
-    label[..bytes.len()].copy_from_slice(bytes);
+    let label = stored_label(&options.label)?;
     let blocks = geometry.sectors / BLOCK_SECTORS;
     let reserve = (blocks * u64::from(options.reserve_permille)).div_ceil(1000);
     let volume = VolumeRecord {
