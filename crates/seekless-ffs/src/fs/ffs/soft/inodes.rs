@@ -46,9 +46,11 @@ impl State {
         let direct = image.db.iter().any(|&at| soft.is_fresh(at));
         let indirect = image.ib.iter().any(|&at| soft.is_fresh(at));
         if known.inode.kind() != Some(crate::fs::FileKind::Regular) {
-            // One with a hole, or without content, is damaged (U3).
-            let ahead = soft.indirects.range((ino, FragNo(0))..=(ino, FragNo(u32::MAX))).next().is_some();
-            let grown = own.tail.is_some_and(|at| soft.is_fresh(at));
+            // One with a hole, or without content, is damaged (U3). A block that has grown in its fragments is fresh although an
+            // indirect block on the volume leads to it.
+            let all = (ino, FragNo(0))..=(ino, FragNo(u32::MAX));
+            let ahead = soft.indirects.range(all.clone()).next().is_some();
+            let grown = soft.fresh_of.range(all).next().is_some();
             if !direct && !indirect && !ahead && !grown {
                 return Image::Complete(image);
             }

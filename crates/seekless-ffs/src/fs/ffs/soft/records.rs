@@ -207,8 +207,6 @@ pub(in super::super) struct SoftInode {
     pub(super) held: u16,
     /// Names in this directory that are gone, and still in its blocks.
     pub(super) ghosts: u32,
-    /// The last block by which this directory has grown.
-    pub(super) tail: Option<FragNo>,
 }
 
 impl SoftInode {

@@ -7,11 +7,20 @@ use super::super::cache::BufferKind;
 use super::super::format::{pointer_in, put_pointer};
 use super::super::numbers::{FragNo, InodeNo};
 use super::super::state::*;
-use super::{Event, Freeing, Fresh, Indirect, Job, RecordKind, Waiter};
+use super::{Event, Freeing, Fresh, Indirect, Job, RecordKind, Soft, Waiter};
 use crate::device::Data;
 
 /// An indirect block, and the slots of it that lost a pointer.
 pub(in super::super) type Holder = (FragNo, Range<usize>);
+
+impl Soft {
+    /// Whether the volume may have, or soon get, an image of the indirect block with a pointer in one of the slots.
+    fn has_shown_pointers(&self, ino: InodeNo, (at, slots): &Holder) -> bool {
+        // A block without changes was written to the volume in between, without the pointers.
+        let indirect = self.indirects.get(&(ino, *at));
+        indirect.is_some_and(|known| slots.clone().any(|slot| pointer_in(&known.shown, slot) != FragNo::NONE))
+    }
+}
 
 impl State {
     /// The block at `at` was allocated, or got more fragments; its buffer has its content.
@@ -34,9 +43,6 @@ impl State {
         let untaken = soft.fresh.get(&at).and_then(|fresh| fresh.untaken);
         soft.begin_fresh(at, Fresh { owner: dir, unwritten: Some(since), untaken });
         soft.wait(at, since, Event::Written { at, since });
-        if let Some(own) = self.inodes.get_mut(&dir).and_then(|known| known.soft.as_deref_mut()) {
-            own.tail = Some(at);
-        }
     }
 
     /// The same for an indirect block, full of zeroes.
@@ -145,10 +151,12 @@ impl State {
         for &(at, count) in &frags {
             self.forget_block(ino, at, count);
         }
-        let at_once = self.has_shown_nothing(ino);
+        let unknown = self.has_shown_nothing(ino);
         let id = self.cache.tick();
         let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
         let Some(soft) = self.soft.as_deref_mut() else { return };
+        // A round writes indirect blocks before it shows the inode that leads to them.
+        let at_once = unknown && !holders.iter().any(|holder| soft.has_shown_pointers(ino, holder));
         debug_assert!(frags.iter().all(|(at, _)| !soft.is_fresh(*at)), "U2: what is freed does not wait to be written");
         soft.pending_frags += total;
         let freeing = Freeing { frags, ..Freeing::default() };
@@ -165,7 +173,7 @@ impl State {
             }
         }
         soft.record(id, unmet, RecordKind::Free(freeing));
-        if in_inode {
+        if in_inode && !unknown {
             self.wait_for_inode(id, ino, true);
         }
         if let Some(soft) = self.soft()

@@ -12,6 +12,7 @@ mod damage;
 mod format;
 mod full;
 mod full_host;
+mod given_away;
 mod growth;
 mod indexes;
 mod interop;
