@@ -206,7 +206,7 @@ impl Ffs {
                 match outcome {
                     Written::Durable => state.note_durable(*at, since),
                     Written::Volatile => state.note_volatile(*at, since),
-                    Written::Failed => {}
+                    Written::Failed => state.note_failed(*at, since),
                 }
                 begun = begun.max(since);
             }
@@ -500,6 +500,10 @@ impl Ffs {
             Metadata::Sync => {}
             Metadata::Async => return self.sync_file_unordered(ino).await,
             Metadata::Softdep => return self.sync_file_soft(ino).await,
+        }
+        let late = self.state.borrow_mut().late_names_of(ino);
+        for at in late {
+            self.write_now(at).await?;
         }
         let _inode = self.locks.share(ino).await;
         self.write_all(|state| state.cache.dirty_of(ino)).await?;

@@ -44,6 +44,7 @@ mod fsck;
 mod group;
 mod grown;
 mod io;
+mod late_names;
 pub mod layout;
 mod lock;
 mod mkfs;

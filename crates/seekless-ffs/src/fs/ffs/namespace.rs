@@ -707,6 +707,7 @@ impl Ffs {
             }
             state.inodes.remove(&ino);
             state.grown.remove(&ino);
+            state.late_names.remove(&ino);
             Ok(())
         });
         freed.await

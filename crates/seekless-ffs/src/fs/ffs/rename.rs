@@ -417,9 +417,14 @@ impl Ffs {
                 return Err(error);
             }
         };
+        let mut late = Vec::new();
         for at in places {
-            self.write_in_order_or_later(at).await?;
+            match self.write_in_order(at).await {
+                Err(FsError::NoSpace) => late.push(at),
+                result => result?,
+            }
         }
+        self.state.borrow_mut().note_late_names(&[one.ino, two.ino], &late);
         if gets_link {
             self.step(|state| state.drop_links(one_dir, 1)).await?;
         }

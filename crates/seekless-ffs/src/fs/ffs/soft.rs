@@ -169,6 +169,19 @@ impl State {
         }
     }
 
+    /// A write of the buffer at `at` that began at `begun` failed. The next image notes again what it shows; without this, each
+    /// attempt on a full host would leave as many events.
+    pub(super) fn note_failed(&mut self, at: FragNo, begun: u64) {
+        let Some(soft) = self.soft.as_deref_mut() else { return };
+        if let Some(waiting) = soft.waits.get_mut(&at) {
+            waiting
+                .retain(|(since, event)| *since != begun || !matches!(event, Event::Name(_) | Event::Indirect { .. }));
+            if waiting.is_empty() {
+                soft.waits.remove(&at);
+            }
+        }
+    }
+
     fn on_event(&mut self, event: Event) {
         let Some(soft) = self.soft.as_deref_mut() else { return };
         match event {

@@ -126,6 +126,8 @@ pub(super) struct State {
     pub left_behind: Vec<LeftBehind>,
     /// Directories that have grown since the volume was certain to have what leads to their ends. See `grown`.
     pub grown: BTreeMap<InodeNo, u64>,
+    /// Blocks with names that an exchange could not write for lack of room below, by the inodes that have them.
+    pub late_names: BTreeMap<InodeNo, BTreeSet<FragNo>>,
     /// Indexes of directories that tasks are building, each with a number of its own.
     pub indexing: BTreeSet<(InodeNo, u64)>,
     pub summaries: Vec<Csum>,
@@ -233,6 +235,7 @@ impl State {
             copied_tails: BTreeMap::new(),
             left_behind: Vec::new(),
             grown: BTreeMap::new(),
+            late_names: BTreeMap::new(),
             indexing: BTreeSet::new(),
             summaries,
             totals,

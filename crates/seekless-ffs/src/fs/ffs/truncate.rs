@@ -388,9 +388,7 @@ impl Ffs {
 
     /// All blocks of a file or directory that no longer has a name.
     pub(super) async fn gather_all(&self, ino: InodeNo) -> FsResult<Vec<(FragNo, u32)>> {
-        let gathered = self.gather(ino, 0).await?;
-        self.step(|state| state.cut(ino, 0)).await?;
-        Ok(gathered.frags)
+        Ok(self.gather(ino, 0).await?.frags)
     }
 
     /// Everything that a file has from block `keep` on, without its tail. Nothing changes yet: an unreadable block

@@ -23,6 +23,12 @@ pub(in super::super) struct Waiting {
 }
 
 impl Soft {
+    /// How many events follow when buffers are durable.
+    #[cfg(test)]
+    pub(in super::super) fn waiting_events(&self) -> usize {
+        self.waits.values().map(Vec::len).sum()
+    }
+
     pub(in super::super) fn waiting(&self) -> Waiting {
         let mut waiting = Waiting {
             frags: self.pending_frags,

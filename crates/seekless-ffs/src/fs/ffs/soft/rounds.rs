@@ -180,10 +180,16 @@ impl Ffs {
             let named = |links: u16| links > 0 || scope != SyncScope::Update && state.is_held(*ino);
             state.inodes.get(ino).is_some_and(|known| known.dirty && named(known.inode.nlink))
         };
+        let mut refused = Vec::new();
         for ino in begun {
             if still(&self.state.borrow(), &ino) {
                 let _inode = self.locks.share(ino).await;
-                self.try_to_settle(ino, since, &mut unread, &mut first).await?;
+                let mut settled = Ok(());
+                self.try_to_settle(ino, since, &mut unread, &mut settled).await?;
+                if is_of_space(&settled) {
+                    refused.push(ino);
+                }
+                first = first.and(settled);
             }
         }
         let until = if scope == SyncScope::Quiet { u64::MAX } else { until };
@@ -213,9 +219,17 @@ impl Ffs {
             self.wait_for_tasks().await;
             let mut last = Ok(());
             put_off_here(&mut last, self.round(since).await)?;
-            // What found no space has been written since, or its file is gone.
+            // What found no space has been written since, or its file is gone. A round alone shows what a file was that is
+            // changed again and again.
             if last.is_ok() && is_of_space(&first) && !self.state.borrow().has_waiting(until) {
                 first = Ok(());
+                let again = self.state.borrow_mut().cache.tick();
+                for ino in refused {
+                    if still(&self.state.borrow(), &ino) {
+                        let _inode = self.locks.share(ino).await;
+                        self.try_to_settle(ino, again, &mut unread, &mut first).await?;
+                    }
+                }
             }
             first = first.and(last);
         }

@@ -1,6 +1,8 @@
 //! Aim: a write that finds no space below concerns the callers that rely on it, and no others. Method: a device that holds
 //! up one request, and has no room for another one that begins later or earlier.
 
+use std::cell::Cell;
+
 use super::*;
 use crate::device::DeviceError;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -511,4 +513,201 @@ fn what_is_lost_without_room_is_not_given_away() {
             });
         }
     }
+}
+
+/// A directory that grows in a block for which there is no room below, and then in the next one, for which there is, does not become
+/// longer on the volume. Method: an indirect block leads to both.
+#[test]
+fn a_directory_grows_behind_a_block_without_room() {
+    for metadata in [Metadata::Sync, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let (memory, _, fault, ffs, client) = begin_in_memory(&rt, metadata).await;
+            let name = |number: u32| format!("/d/{number:-<250}").into_bytes();
+            // Twelve blocks, and one chunk of the next one.
+            let direct = 12 * 8192 / 512 + 1;
+            for number in 0..direct {
+                client.link(b"/one", &name(number)).await.unwrap();
+            }
+            client.sync().await.unwrap();
+            let dir = inner(client.stat(b"/d").await.unwrap().ino).unwrap();
+            let last = ffs.step(|state| state.block_at(dir, 12)).await.unwrap().unwrap();
+            let place = {
+                let layout = &ffs.state.borrow().layout;
+                layout.sector(last)..layout.sector(last + layout.frag)
+            };
+            fault.add(full(place));
+            for number in direct..direct + 40 {
+                let linked = client.link(b"/one", &name(number)).await;
+                assert!(linked.is_ok() || metadata == Metadata::Sync, "{metadata:?}: {linked:?}");
+            }
+            for _ in 0..3 {
+                let synced = client.sync().await;
+                assert!(synced.is_err() || metadata == Metadata::Sync, "{metadata:?}: the names are not on the volume");
+                let device: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+                session(&rt, &device, Options { metadata, ..Options::default() }, async |client| {
+                    let found = client.read_dir(b"/d").await.unwrap().len();
+                    assert!(found >= direct as usize, "{metadata:?}: {found} names");
+                })
+                .await;
+            }
+            fault.clear();
+            ffs.close().await.unwrap();
+        });
+    }
+}
+
+/// A sync that reports success has made durable what a file was when it began, whichever one write finds no room and although the
+/// file gets longer all the time.
+#[test]
+fn a_file_gets_longer_beside_a_sync_without_room() {
+    for metadata in [Metadata::Sync, Metadata::Async, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let mut failed = 0;
+            for nth in 1..30 {
+                for pause in [500, 1500, 2200, 3100] {
+                    failed += u32::from(grow_beside_a_sync(&rt, metadata, nth, Nanos::from_micros(pause)).await);
+                }
+            }
+            assert!(failed > 0, "{metadata:?}: no sync has failed");
+        });
+    }
+}
+
+/// Syncs while a client appends to `/one`, with pauses, and with no room for the write `nth`. Looks at what the volume has when the sync reports
+/// success; returns whether it failed.
+async fn grow_beside_a_sync(rt: &Rt, metadata: Metadata, nth: u64, pause: Nanos) -> bool {
+    let (memory, _, fault, ffs, client) = begin_in_memory(rt, metadata).await;
+    let (blocks, ended) = (Rc::new(Cell::new(1)), Rc::new(Cell::new(false)));
+    let time = Nanos::from_millis(2);
+    fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(time..=time)));
+    fault.add(Rule::new(Kinds::WRITE, When::Nth(nth), Effect::NoSpace));
+    let appending = {
+        let (inner, client) = (rt.clone(), Client::new(ffs.clone()));
+        let (blocks, ended) = (blocks.clone(), ended.clone());
+        rt.spawn(async move {
+            let file = client.open(b"/one", OpenFlags::READ_WRITE).await.unwrap();
+            while !ended.get() {
+                match client.write(file, blocks.get() * 8192, &[1; 8192]).await {
+                    Ok(()) => blocks.set(blocks.get() + 1),
+                    Err(error) => assert_eq!(error, FsError::NoSpace),
+                }
+                inner.sleep(pause).await;
+            }
+            client.close(file).await.unwrap();
+        })
+    };
+    // It may write what has found no room for the sync.
+    let other = {
+        let (inner, client, ended) = (rt.clone(), Client::new(ffs.clone()), ended.clone());
+        rt.spawn(async move {
+            let file = client.open(b"/two", OpenFlags::READ_WRITE).await.unwrap();
+            for block in (1..).take_while(|_| !ended.get()) {
+                let _ = client.write(file, block * 8192, &[2; 8192]).await;
+                let _ = client.fsync(file).await;
+                inner.sleep(Nanos::from_micros(100)).await;
+            }
+            client.close(file).await.unwrap();
+        })
+    };
+    rt.sleep(Nanos::from_micros(1300)).await;
+    let acknowledged = blocks.get();
+    let synced = client.sync().await;
+    let device: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+    ended.set(true);
+    appending.await;
+    other.await;
+    fault.clear();
+    ffs.close().await.unwrap();
+    if synced.is_ok() {
+        let options = Options { metadata, ..Options::default() };
+        let ffs = mount(rt.clone(), device, options).await.unwrap();
+        let found = Client::new(ffs.clone()).read_file(b"/one").await.unwrap();
+        let at = format!("{metadata:?}, write {nth}, pauses of {pause:?}");
+        assert!(found.len() as u64 >= acknowledged * 8192, "{at}: {} of {} bytes", found.len(), acknowledged * 8192);
+        assert!(found[..acknowledged as usize * 8192].iter().all(|&byte| byte == 1), "{at}");
+        ffs.close().await.unwrap();
+    }
+    synced.is_err()
+}
+
+/// An exchange frees nothing, and may have written one of its two names when there is no room for the other. A sync of a file writes
+/// the name that the file has got, or fails.
+#[test]
+fn an_exchange_of_which_one_name_finds_no_room() {
+    for refused in ["/d", "/e"] {
+        simulate(1, async |rt| {
+            let (memory, device, fault, ffs, client) = begin_in_memory(&rt, Metadata::Sync).await;
+            client.mkdir(b"/e").await.unwrap();
+            client.write_file(b"/d/a", b"a").await.unwrap();
+            client.write_file(b"/e/b", b"b").await.unwrap();
+            client.sync().await.unwrap();
+            fault.add(full(first_block(&ffs, &client, refused.as_bytes()).await));
+            client.rename(b"/d/a", b"/e/b", RenameMode::Exchange).await.unwrap();
+            let mut results = Vec::new();
+            for (path, content) in [("/d/a", b"b"), ("/e/b", b"a")] {
+                let synced = client.fsync_path(path.as_bytes()).await;
+                results.push(synced.is_ok());
+                if synced.is_ok() {
+                    let held: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+                    session(&rt, &held, Options::default(), async |client| {
+                        assert_eq!(
+                            client.read_file(path.as_bytes()).await.unwrap(),
+                            content,
+                            "{path}, no room in {refused}"
+                        );
+                    })
+                    .await;
+                }
+            }
+            assert!(results.contains(&false), "{refused}");
+            fault.clear();
+            for path in ["/d/a", "/e/b"] {
+                client.fsync_path(path.as_bytes()).await.unwrap();
+            }
+            let held: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+            ffs.close().await.unwrap();
+            drop((client, ffs));
+            assert_clean(&rt, &device).await;
+            for device in [held, device] {
+                session(&rt, &device, Options::default(), async |client| {
+                    assert_eq!(client.read_file(b"/d/a").await.unwrap(), b"b", "{refused}");
+                    assert_eq!(client.read_file(b"/e/b").await.unwrap(), b"a", "{refused}");
+                })
+                .await;
+            }
+        });
+    }
+}
+
+/// Syncs that fail again and again for lack of room leave nothing in memory.
+#[test]
+fn failed_syncs_leave_nothing_in_memory() {
+    simulate(1, async |rt| {
+        let (device, fault, ffs, client) = begin(&rt, Metadata::Softdep).await;
+        let one = inner(client.stat(b"/one").await.unwrap().ino).unwrap();
+        let inodes = {
+            let layout = &ffs.state.borrow().layout;
+            let (at, _) = layout.inode_place(one);
+            layout.sector(at)..layout.sector(at + layout.frag)
+        };
+        let waiting = |ffs: &Ffs| ffs.state.borrow().soft.as_deref().unwrap().waiting_events();
+        for (what, refused) in [("names", first_block(&ffs, &client, b"/d").await), ("inodes", inodes)] {
+            for name in 0..20 {
+                client.link(b"/one", format!("/d/{what}{name}").as_bytes()).await.unwrap();
+            }
+            client.truncate(b"/one", 100).await.unwrap();
+            client.write_file(b"/one", &[3; 20 * 8192]).await.unwrap();
+            fault.add(full(refused));
+            let mut before = 0;
+            for turn in 0..50 {
+                assert!(client.sync().await.is_err(), "{what}");
+                let events = waiting(&ffs);
+                assert!(turn < 3 || events <= before, "{what}: {events} events wait, {before} before");
+                before = events;
+            }
+            fault.clear();
+        }
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
 }

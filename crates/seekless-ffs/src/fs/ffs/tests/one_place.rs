@@ -486,3 +486,24 @@ fn names_that_wait_for_long() {
             .await;
     });
 }
+
+/// With soft updates, a file without names is freed when its last user is gone. Where its inode cannot be read at that moment, its
+/// blocks are freed with it later.
+#[test]
+fn blocks_of_an_inode_that_cannot_be_freed_yet() {
+    simulate(1, async |rt| {
+        let options = Options { metadata: Metadata::Softdep, ..Options::default() };
+        let world = World::new(&rt, 16 * MIB, options).await;
+        let client = &world.client;
+        client.write_file(b"/d/large", &[5; 300_000]).await.unwrap();
+        let at = world.place("/d/large").await;
+        let file = client.open(b"/d/large", OpenFlags::READ_WRITE).await.unwrap();
+        client.unlink(b"/d/large").await.unwrap();
+        client.sync().await.unwrap();
+        world.lose(at);
+        let _ = client.close(file).await; // No caller hears of it.
+        world.assert_sync_fails().await;
+        world.rewrite().await;
+        world.end(&rt, options, true, async |_| {}).await;
+    });
+}
