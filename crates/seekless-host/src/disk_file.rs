@@ -20,6 +20,7 @@ use seekless::rt::Rt;
 use seekless::units::{Ino, SECTOR_BYTES, WallTime};
 
 use crate::bytewise::Bytewise;
+use crate::short_write;
 
 /// A device, as a file.
 pub(crate) struct DiskFile {
@@ -57,11 +58,10 @@ impl DiskFile {
         if self.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
-    /// The part of a range that is inside the device.
-    fn inside(&self, range: FileRange) -> FsResult<()> {
+    /// Refuses a range that is not inside the device.
+    fn check_inside(&self, range: FileRange) -> FsResult<()> {
         match range.offset.checked_add(range.bytes) {
             Some(end) if end <= self.bytes.size() => Ok(()),
-            // The answer of a block device.
             _ => Err(FsError::NoSpace),
         }
     }
@@ -193,12 +193,24 @@ impl FileSystem for DiskFile {
         }
     }
 
+    /// As on a block device, a write across the end is made up to there, so that filling the disk leaves no old data.
+    ///
+    /// # Errors
+    /// [`short_write`] then; `NoSpace` at the end and behind it.
     async fn write(&self, _: Ino, _: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
         self.check_writable()?;
-        self.inside(FileRange { offset, bytes: data.len() as u64 })?;
-        self.bytes.write(offset, data, false).await.map_err(explain)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let wanted = data.len();
+        let room = usize::try_from(self.bytes.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        if room == 0 {
+            return Err(FsError::NoSpace);
+        }
+        let inside = wanted.min(room);
+        self.bytes.write(offset, data.slice(0..inside), false).await.map_err(explain)?;
         self.changed(mode.kill_privileges.then(|| without_privileges(self.attr.get().permissions)));
-        Ok(())
+        if inside < wanted { Err(short_write::error(inside)) } else { Ok(()) }
     }
 
     async fn fallocate(&self, _: Ino, _: Option<Handle>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
@@ -214,11 +226,11 @@ impl FileSystem for DiskFile {
                 }
             }
             AllocateMode::Zero { .. } => {
-                self.inside(range)?;
+                self.check_inside(range)?;
                 self.bytes.zero(offset, bytes, false).await.map_err(explain)?;
             }
             AllocateMode::Allocate { .. } => {
-                self.inside(range)?;
+                self.check_inside(range)?;
                 return self.bytes.provision(offset, bytes).await.map_err(explain);
             }
         }
@@ -309,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    /// Any bytes can be written, read, punched and zeroed, and ranges beyond the end are refused. Method: random
+    /// Any bytes can be written, read, punched and zeroed, and a write across the end is made up to there. Method: random
     /// changes on it and on plain bytes.
     #[test]
     fn it_is_like_plain_bytes() {
@@ -348,9 +360,26 @@ mod tests {
             }
             let end = BYTES as u64;
             assert!(fs.read(Ino::ROOT, None, end, 1).await.unwrap().is_empty());
-            let data = Data::from_slice(&[1; 2]);
-            let beyond = fs.write(Ino::ROOT, None, end - 1, data, WriteMode::default()).await;
-            assert_eq!(beyond, Err(FsError::NoSpace));
+            for (offset, bytes, answer) in [
+                (end - 1, 2, Err(short_write::error(1))),
+                (end - 4096, 8192, Err(short_write::error(4096))),
+                (end - 4096, 4096, Ok(())),
+                (0, BYTES + 1, Err(short_write::error(BYTES))),
+                (end, 1, Err(FsError::NoSpace)),
+                (end, 0, Ok(())),
+                (u64::MAX, 2, Err(FsError::NoSpace)),
+            ] {
+                let before = fs.read(Ino::ROOT, None, 0, u32::MAX).await.unwrap().remove(0).to_vec();
+                let data = Data::from_slice(&vec![before[BYTES - 1].wrapping_add(1); bytes]);
+                let written = fs.write(Ino::ROOT, None, offset, data.clone(), WriteMode::default()).await;
+                assert_eq!(written, answer, "{bytes} bytes at {offset}");
+                let inside = (end.saturating_sub(offset) as usize).min(bytes);
+                let place = BYTES - end.saturating_sub(offset) as usize..;
+                let mut expected = before;
+                expected[place][..inside].copy_from_slice(&data[..inside]);
+                let found = fs.read(Ino::ROOT, None, 0, u32::MAX).await.unwrap().remove(0).to_vec();
+                assert!(found == expected, "{bytes} bytes at {offset}");
+            }
             let smaller = SetAttr { size: Some(1), ..SetAttr::default() };
             assert!(matches!(fs.setattr(Ino::ROOT, None, smaller).await, Err(FsError::Invalid(_))));
             assert_eq!(fs.getattr(Ino::ROOT, None).await.unwrap().size, end);

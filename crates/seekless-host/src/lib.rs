@@ -24,6 +24,6 @@ pub mod nbd;
 mod random;
 pub mod reactor;
 pub mod report;
-mod short_append;
+mod short_write;
 #[doc(hidden)]
 pub mod testing;

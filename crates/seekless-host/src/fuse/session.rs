@@ -22,7 +22,7 @@ use super::passthrough::{self, Opener, Passthrough, Privileges, Refused};
 use super::past_cache::{Durable, PastCache};
 use super::reply::{Body, DirectoryReply, Reply, Undo, clamp_pieces, statfs};
 use super::request::{Operation, Request, encode_handle};
-use crate::short_append;
+use crate::short_write;
 
 /// The attribute with the capabilities of a program.
 const CAPABILITIES: &[u8] = b"security.capability";
@@ -381,7 +381,7 @@ impl Session {
                 let size = match fs.write(ino, handle, offset, data, mode).await {
                     Ok(()) => size,
                     Err(error) => {
-                        let appended = short_append::bytes(&error).ok_or(error)?;
+                        let appended = short_write::bytes(&error).ok_or(error)?;
                         // For the kernel, an asynchronous call has failed then.
                         self.past_cache.failed(handle);
                         appended

@@ -1,7 +1,7 @@
 //! Block devices that are shown as a file, with a loop device and a file system of the kernel on it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -125,7 +125,7 @@ fn a_disk_is_a_file() {
     disk.write_all_at(&bytes, 12_345).unwrap();
     disk.write_all_at(b"end", size - 3).unwrap();
     disk.sync_all().unwrap();
-    assert!(disk.write_all_at(b"beyond", size - 3).is_err());
+    assert!(disk.write_all_at(b"end, and beyond", size - 3).is_err());
     assert!(disk.set_len(size / 2).is_err());
     rustix::fs::fallocate(
         &disk,
@@ -151,6 +151,42 @@ fn a_disk_is_a_file() {
     assert!(File::options().write(true).open(scratch.path("disk")).is_err());
     scratch.good(&["umount", "disk"]);
     assert!(scratch.path("disk").exists(), "the file was there before");
+}
+
+/// Aim: filling the disk leaves nothing of what was on it, and a program learns how much of a write was done, as on a block device.
+/// Method: writes across the end, opened with and without `O_DIRECT`; and `dd` until there is no space left.
+#[test]
+fn writes_go_up_to_the_end() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = shown("8MiB");
+    for options in ["nosuid", "sync"] {
+        let mounted = scratch.run(&["mount", "--as-disk", STACK, "disk", "-o", options]);
+        assert_eq!(mounted.code, 0, "{}", mounted.err);
+        let path = scratch.path("disk");
+        let size = std::fs::metadata(&path).unwrap().len();
+        File::options().write(true).open(&path).unwrap().write_all_at(&vec![b'A'; size as usize], 0).unwrap();
+        for direct in [0, libc::O_DIRECT] {
+            let disk = File::options().write(true).custom_flags(direct).open(&path).unwrap();
+            for (offset, bytes, done) in [(size - 4096, 8192, 4096), (size - (3 << 20), 5 << 20, 3 << 20)] {
+                let written = disk.write_at(&vec![b'B'; bytes], offset);
+                assert_eq!(written.unwrap(), done, "{options}, {direct:o}: {bytes} bytes at {offset}");
+            }
+            for offset in [size, size + 4096] {
+                let refused = disk.write_at(&[0; 4096], offset).map_err(|error| error.raw_os_error());
+                assert_eq!(refused, Err(Some(libc::ENOSPC)), "{options}, {direct:o}: at {offset}");
+            }
+        }
+        let found = std::fs::read(&path).unwrap();
+        let (old, new) = found.split_at(found.len() - (3 << 20));
+        assert!(old.iter().all(|&byte| byte == b'A') && new.iter().all(|&byte| byte == b'B'), "{options}");
+        let output = format!("of={}", path.display());
+        let (code, text) = run("dd", &["if=/dev/zero", &output, "bs=1M", "conv=notrunc"]);
+        assert!(code == 1 && text.contains("No space left on device"), "{options}: {code}, {text}");
+        assert_eq!(std::fs::read(&path).unwrap(), vec![0; size as usize], "{options}: old data is left");
+        scratch.good(&["umount", "disk"]);
+    }
 }
 
 /// Aim: mistakes get clear errors. Method: a few.

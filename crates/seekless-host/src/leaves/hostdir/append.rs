@@ -11,7 +11,7 @@ use super::HostDir;
 use super::data::{HERE_BYTES_MAX, OpenFile, io_error};
 use super::host_latency::add_one;
 use crate::reactor::File;
-use crate::short_append;
+use crate::short_write;
 
 /// Appends the beginning of `bytes`, and returns how much of it. `offset` is where the caller takes the end to be.
 fn append(file: &File, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
@@ -37,7 +37,7 @@ impl HostDir {
     /// Appends `data`, in one call unless the host has no room for all of it. The caller takes `offset` to be the end.
     ///
     /// # Errors
-    /// [`short_append`] where the host took only the beginning. Nothing is written of a part behind one that has failed.
+    /// [`short_write`] where the host took only the beginning. Nothing is written of a part behind one that has failed.
     pub(super) async fn append_data(&self, opened: &OpenFile, offset: u64, data: Data) -> FsResult<()> {
         let appends = &opened.appends;
         let _turn = appends.take().await;
@@ -52,7 +52,7 @@ impl HostDir {
         }
         let Err(Short { done, error }) = self.append_in_turn(opened, offset, &data).await else { return Ok(()) };
         appends.fail_before(offset + data.len() as u64, error.clone());
-        Err(if done > 0 { short_append::error(done) } else { error })
+        Err(if done > 0 { short_write::error(done) } else { error })
     }
 
     async fn append_in_turn(&self, opened: &OpenFile, offset: u64, data: &Data) -> Result<(), Short> {

@@ -5,7 +5,7 @@ use seekless::device::Data;
 use seekless::fs::{OpenFlags, WriteMode};
 
 use super::*;
-use crate::short_append;
+use crate::short_write;
 use crate::testing::SmallTmpfs;
 
 const ROOM: u64 = 1 << 20;
@@ -48,7 +48,7 @@ fn nothing_comes_into_the_place_of_a_failed_part() {
             let answer = append(begin, b'1').await.unwrap_err();
             match taken {
                 0 => assert_eq!(answer, FsError::NoSpace),
-                _ => assert_eq!(short_append::bytes(&answer), Some(taken as u32)),
+                _ => assert_eq!(short_write::bytes(&answer), Some(taken as u32)),
             }
             assert_eq!(length(), begin + taken);
             std::fs::remove_file(bench.path.join("fill")).unwrap();
