@@ -16,6 +16,7 @@ use seekless::units::Nanos;
 
 use super::abi::InitFlags;
 use super::backlog::{Backlog, Source};
+use super::errno::errno_of;
 use super::farewell::Farewell;
 use super::mount::{Call, MountError, MountOptions, Mounted, Unmounted, mount};
 use super::names::daemon_identity;
@@ -466,7 +467,10 @@ async fn commit(chore: Chore, interval: Nanos) {
                 if last_error.is_news(&error) {
                     log::error!("changes could not be made durable: {error}");
                 }
-                committed = changes; // A retry would report nothing new; the next change tries again.
+                // Room may come back without a change here. Other errors would only be repeated; the next change tries again.
+                if !matches!(errno_of(&error), libc::ENOSPC | libc::EDQUOT) {
+                    committed = changes;
+                }
             }
         }
     }
@@ -516,6 +520,70 @@ async fn idle(chore: Chore) {
             if !going_on {
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless::fs::{FileSystem, OpenProtocol};
+    use seekless::rt::{Executor, HostProfile};
+    use seekless::testing::{MemFsOptions, WeakFs};
+    use seekless::units::Sector;
+
+    use super::*;
+    use crate::fuse::request::Init;
+
+    /// Changes that found no room are made durable when there is room again, without a further request; an error that would only be
+    /// repeated waits for the next change. Method: syncs that fail, and minutes without a request.
+    #[test]
+    fn what_found_no_room_is_tried_again() {
+        const INTERVAL: Nanos = Nanos::from_secs(5);
+        let intervals = |number| Nanos(INTERVAL.0 * number);
+        let no_space = || FsError::Device(DeviceError::NoSpace { at: Sector(8), bytes: 4096 });
+        for (error, times, is_tried_again) in [
+            (FsError::NoSpace, 1, true),
+            (FsError::NoSpace, 6, true),
+            (no_space(), 1, true),
+            (FsError::Host(libc::EDQUOT), 2, true),
+            (FsError::Stopped("an earlier error".into()), 1, false),
+            (FsError::corrupt("block", "sector 8", "bad"), 1, false),
+            (FsError::Host(libc::EIO), 1, false),
+        ] {
+            let what = format!("{error}, {times} times");
+            let executor = Executor::simulated(1, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            let options = MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() };
+            let fs = WeakFs::new(&rt, options);
+            let requested = RequestedFeatures {
+                writeback_cache: false,
+                zero_message_open: true,
+                direct: false,
+                uring: false,
+                passthrough: false,
+                times: None,
+            };
+            let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
+            let (negotiated, _) = negotiate(&init, &fs.traits(), &requested).unwrap();
+            let session = Rc::new(Session::new(fs.clone(), negotiated, "me".into()));
+            let ending = Ending::default();
+            let chore = Chore { rt: rt.clone(), session: session.clone(), ending: ending.clone() };
+            let change = || session.activity.changes.set(session.activity.changes.get() + 1);
+            let run = async {
+                let task = rt.spawn(commit(chore, INTERVAL));
+                fs.end_syncs_with(std::iter::repeat_n(Err(error), times));
+                change();
+                rt.sleep(intervals(times as u64 + 2)).await;
+                assert_eq!(fs.syncs(), usize::from(is_tried_again), "{what}");
+                rt.sleep(intervals(20)).await;
+                assert_eq!(fs.syncs(), usize::from(is_tried_again), "{what}: later");
+                change();
+                rt.sleep(intervals(3)).await;
+                assert_eq!(fs.syncs(), 1 + usize::from(is_tried_again), "{what}: after a change");
+                ending.begin();
+                task.await;
+            };
+            executor.block_on(run).unwrap();
         }
     }
 }
