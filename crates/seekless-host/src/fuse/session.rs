@@ -518,12 +518,7 @@ impl Session {
         };
         let out = match passed {
             Ok(Passed::Open(out)) => out,
-            refused => {
-                if let Some(handle) = opened.handle {
-                    self.fs.release(ino, handle).await?;
-                }
-                return refused.map(|_| Reply::error(passthrough::REFUSAL));
-            }
+            refused => return self.give_back(ino, opened, refused).await,
         };
         self.past_cache.open(opened.handle, flags, &out);
         let undo = Undo { lookups: Vec::new(), opened: opened.handle.map(|handle| (ino, handle)) };
@@ -582,11 +577,9 @@ impl Session {
         let out = match passed {
             Ok(Passed::Open(out)) => out,
             refused => {
-                if let Some(handle) = opened.handle {
-                    self.fs.release(ino, handle).await?;
-                }
+                let refused = self.give_back(ino, opened, refused).await;
                 self.forget(ino, 1).await;
-                return refused.map(|_| Reply::error(passthrough::REFUSAL));
+                return refused;
             }
         };
         self.past_cache.open(opened.handle, flags, &out);
@@ -611,6 +604,15 @@ impl Session {
             Ok(None) => Passed::Open(out),
             Err(Refused) => Passed::Refused,
         })
+    }
+
+    /// Closes a file that may not be opened, and answers the first error.
+    async fn give_back(&self, ino: Ino, opened: Opened, refused: FsResult<Passed>) -> FsResult<Reply> {
+        let released = match opened.handle {
+            Some(handle) => self.fs.release(ino, handle).await,
+            None => Ok(()),
+        };
+        refused.and(released).map(|()| Reply::error(passthrough::REFUSAL))
     }
 
     async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()> {
@@ -695,6 +697,7 @@ fn changes_something(operation: &Operation<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     mod past_cache;
+    mod refused;
 
     use seekless::device::Data;
     use seekless::fs::{FileSystem, XattrMode};
