@@ -133,6 +133,9 @@ impl ArrayOptions {
 pub enum ArrayError {
     #[error("member {member}: {error}")]
     Device { member: usize, error: DeviceError },
+    /// Its text names the member, where it is one.
+    #[error("{0}")]
+    Members(DeviceError),
     #[error(transparent)]
     Shape(#[from] ShapeError),
     #[error("{level} needs at least {least} members, and there are {found}")]

@@ -214,7 +214,7 @@ pub(super) async fn create(
         build(rt, shape, Some(layout), members, state, Bitmap::new(0, dirty), Journal::new((1, 0), (1, 0)), options);
     let core = array.core();
     core.allocate_metadata().await;
-    core.record(true).await.map_err(of_member(0))?;
+    core.record(true).await.map_err(ArrayError::Members)?;
     if core.in_use().len() < shape.members {
         return Err(ArrayError::Made);
     }
@@ -585,14 +585,14 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
     if !options.read_only {
         // Also records members that are missing now, before the others are written to. No bit has to vanish with that
         // (B4): rows that may be inconsistent without them have been since before.
-        core.outdate_copies(|state| state.recorded.clone_from(&state.now)).await.map_err(of_member(0))?;
+        core.outdate_copies(|state| state.recorded.clone_from(&state.now)).await.map_err(ArrayError::Members)?;
     }
     if !options.read_only {
         core.allocate_metadata().await;
     }
     for FoundRecord { position, image, holders, .. } in &records {
         let holders: Vec<usize> = holders.iter().map(|&holder| slots[holder]).collect();
-        core.copy_record(*position, image, &holders).await.map_err(of_member(0))?;
+        core.copy_record(*position, image, &holders).await.map_err(ArrayError::Members)?;
     }
     replay(&core, records).await?;
     let is_kept = core.journal.has_kept();
@@ -604,10 +604,10 @@ async fn recover(rt: &Rt, judgement: Judgement, options: &ArrayOptions) -> Resul
             Err(error) if is_no_space(&error) && !core.is_unrecorded() => core.begin_journal().await,
             recorded => recorded,
         }
-        .map_err(of_member(0))?;
+        .map_err(ArrayError::Members)?;
     }
     if is_kept {
-        core.erase_next().await.map_err(of_member(0))?; // A number that is left out would end each reading (J1).
+        core.erase_next().await.map_err(ArrayError::Members)?; // A number that is left out would end each reading (J1).
     }
     Ok(array)
 }
@@ -725,7 +725,7 @@ async fn replay(core: &Rc<Core>, records: Vec<FoundRecord>) -> Result<(), ArrayE
         let in_use = core.in_use();
         let writes = writes.into_iter().filter(|write| in_use.contains(&write.member)).collect();
         let writes = super::request::merge(writes, core.request_sectors_max);
-        core.replay(writes, core.journal.reopen(sequence, position)).await.map_err(of_member(0))?;
+        core.replay(writes, core.journal.reopen(sequence, position)).await.map_err(ArrayError::Members)?;
     }
     Ok(())
 }

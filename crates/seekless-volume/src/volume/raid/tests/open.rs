@@ -29,6 +29,25 @@ fn run(body: impl AsyncFnOnce(Rt)) {
     executor.block_on(body(rt)).unwrap();
 }
 
+/// Aim: an opening that a member ends names that member. Method: an array without a member, of which another one cannot be written.
+#[test]
+fn the_member_that_ends_an_opening_is_named() {
+    run(async |rt| {
+        for bad in 1..3 {
+            let parts = disks(3);
+            let options = ArrayOptions { degraded: true, ..small(Level::Parity) };
+            put(&Array::create(&rt, all(&parts), &options, UUID, Contents::Zeroes).await.unwrap(), 3).await;
+            let fault = FaultDevice::new(&rt, parts[bad].clone(), 1);
+            fault.add(Rule::new(Kinds::WRITE, When::Always, Effect::Error));
+            let mut members = given(&parts);
+            members[0] = None;
+            members[bad] = Some(fault);
+            let error = Array::open(&rt, members, &options).await.err().expect("it cannot be written").to_string();
+            assert!(error.contains(&format!("member {bad}")) && !error.contains("member 0"), "{error}");
+        }
+    });
+}
+
 /// In any order; members that do not fit are refused with a reason.
 #[test]
 fn members_are_recognised() {
