@@ -43,7 +43,7 @@ pub(super) fn is_synced_as_a_whole(place: &File) -> bool {
 }
 
 /// A sync of what is gone since it was opened, or of what cannot be synced, has succeeded.
-fn unless_gone(synced: Result<(), Errno>) -> Result<(), Errno> {
+pub(super) fn unless_gone(synced: Result<(), Errno>) -> Result<(), Errno> {
     match synced {
         Err(Errno::NOENT | Errno::STALE | Errno::INVAL) => Ok(()),
         synced => synced,
@@ -166,7 +166,7 @@ impl HostDir {
         // They stay until they are synced: another sync that begins in the meantime has to wait for them, too.
         let unlisted = changed.devices.borrow().clone();
         let mut devices = vec![self.inodes.host_root().key.device];
-        let mut result = Ok(());
+        let mut result = self.sync_all_writers().await;
         for (ino, stamp, place) in listed {
             if let Err(error) = self.sync_listed(&place, &mut devices).await {
                 result = result.and(Err(error));

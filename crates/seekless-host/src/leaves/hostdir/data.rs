@@ -24,6 +24,7 @@ use seekless::units::Ino;
 use super::host_latency::add_one;
 use super::lease::Lease;
 use super::turns::Turns;
+use super::writes::Writes;
 use super::{HostDir, SLOW_TO_FREE_BYTES, sys};
 use crate::reactor::File;
 
@@ -35,6 +36,7 @@ pub(super) struct OpenFile {
     direct: Option<Direct>,
     pub(super) lease: Cell<Lease>,
     pub(super) appends: Turns,
+    pub(super) writes: Writes,
 }
 
 /// The same file opened a second time with `O_DIRECT`, for aligned requests; others go through the page cache, since
@@ -48,7 +50,20 @@ pub(super) struct Direct {
 
 impl OpenFile {
     pub(super) fn new(ino: Ino, kind: FileKind, file: OwnedFd, direct: Option<Direct>) -> OpenFile {
-        OpenFile { ino, kind, file: Arc::new(file), direct, lease: Cell::default(), appends: Turns::default() }
+        OpenFile {
+            ino,
+            kind,
+            file: Arc::new(file),
+            direct,
+            lease: Cell::default(),
+            appends: Turns::default(),
+            writes: Writes::default(),
+        }
+    }
+
+    /// The second file, if there is one.
+    pub(super) fn direct_file(&self) -> Option<&File> {
+        self.direct.as_ref().map(|direct| &direct.file)
     }
 
     /// The file for a request of `bytes` at `offset`, in memory at `address`.
@@ -141,7 +156,10 @@ impl HostDir {
         if flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
             self.settled(ino, &file)?;
         }
-        Ok(Rc::new(OpenFile::new(ino, FileKind::Regular, file, None)))
+        let opened = OpenFile::new(ino, FileKind::Regular, file, None);
+        #[cfg(test)]
+        opened.writes.refused.set(self.late.as_ref().and_then(|late| late.refused_next.take()));
+        Ok(Rc::new(opened))
     }
 
     pub(super) async fn read_data(
@@ -198,9 +216,20 @@ impl HostDir {
         if mode.kill_privileges {
             self.kill_privileges(&opened.file)?;
         }
-        if mode.append {
-            return self.append_data(&opened, offset, data).await;
+        let writing = self.late.as_ref().and_then(|late| late.writing(&opened));
+        let written = match mode.append {
+            true => self.append_data(&opened, offset, data).await,
+            false => self.write_at(&opened, offset, data).await,
+        };
+        drop(writing);
+        match handle {
+            Some(_) => written,
+            // What the host tells this open file comes now, or never.
+            None => written.and(self.end_writing(&opened).await),
         }
+    }
+
+    async fn write_at(&self, opened: &OpenFile, offset: u64, data: Data) -> FsResult<()> {
         let mut done = 0;
         let mut here = true;
         while done < data.len() {
@@ -304,6 +333,9 @@ impl HostDir {
     }
 
     pub(super) async fn sync(&self, ino: Ino, handle: Option<Handle>, data_only: bool) -> FsResult<()> {
+        if let Some(late) = &self.late {
+            return self.sync_with_writers(late, ino, handle, !data_only).await;
+        }
         let file = match handle {
             Some(handle) => self.opened(ino, handle)?.file.clone(),
             None => {

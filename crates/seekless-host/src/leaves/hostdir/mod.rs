@@ -28,6 +28,7 @@ mod data;
 mod error;
 mod host_latency;
 mod inodes;
+mod late_errors;
 mod lease;
 mod links;
 mod listing;
@@ -38,6 +39,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod writes;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -65,6 +67,7 @@ use data::OpenFile;
 pub use error::HostDirError;
 use host_latency::HostLatency;
 use inodes::Inodes;
+use late_errors::LateErrors;
 pub use open::HostDirOptions;
 use open::HostRoot;
 use owner::Owner;
@@ -91,6 +94,8 @@ pub struct HostDir {
     open_files_max: usize,
     /// Where the kernel does not sync all of the host as a whole.
     changed: Option<Changed>,
+    /// There, what it tells late.
+    late: Option<Rc<LateErrors>>,
     /// A sync of all has failed. The kernel tells that once and then forgets what it could not write.
     sync_failed: Cell<Option<Errno>>,
 }
@@ -123,6 +128,7 @@ impl HostDir {
             reactor: reactor.clone(),
             path: path.to_owned(),
             inodes: Inodes::new(host_root, room, changed.is_some()),
+            late: changed.as_ref().map(|_| Rc::default()),
             changed,
             owner,
             handles: RefCell::default(),
@@ -187,6 +193,9 @@ impl HostDir {
     fn add_handle(&self, opened: OpenFile) -> Handle {
         let handle = Handle(self.next_handle.get());
         self.next_handle.set(handle.0 + 1);
+        if let Some(late) = &self.late {
+            late.opened(&opened);
+        }
         self.handles.borrow_mut().insert(handle, Rc::new(opened));
         handle
     }
@@ -580,10 +589,12 @@ impl FileSystem for HostDir {
         self.opened(ino, handle)?;
         let opened = self.handles.borrow_mut().remove(&handle);
         self.lease_ends(opened.as_ref().map_or(lease::Lease::None, |opened| opened.lease.get()));
-        if let Some(opened) = opened.and_then(Rc::into_inner) {
+        let Some(opened) = opened else { return Ok(()) };
+        let ended = self.end_writing(&opened).await;
+        if let Some(opened) = Rc::into_inner(opened) {
             self.let_go(opened.file);
         }
-        Ok(())
+        ended
     }
 
     async fn shown_file(&self, ino: Ino) -> FsResult<Option<OutsideName>> {

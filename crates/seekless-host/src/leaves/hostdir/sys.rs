@@ -137,7 +137,7 @@ struct RawHandle {
     bytes: [u8; HANDLE_BYTES_MAX],
 }
 
-fn last_errno() -> Errno {
+pub(super) fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 

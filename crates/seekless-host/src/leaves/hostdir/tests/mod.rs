@@ -6,6 +6,7 @@ mod appends;
 mod compare;
 mod escape;
 mod inodes;
+mod late_errors;
 mod listing;
 mod lists;
 mod owners;
