@@ -62,7 +62,7 @@ impl State {
         }
         order.extend((2..groups).map(|offset| (GroupNo((first.0 + offset) % groups), None)));
         if self.unreadable.has_groups() {
-            order.sort_by_key(|(group, _)| self.unreadable.has_group(*group));
+            order.sort_by_key(|(group, _)| self.unreadable.rank(*group));
         }
         for (group, preferred) in order {
             if !possible(self, group) {
@@ -132,15 +132,58 @@ impl State {
 
     // ---- Blocks ----
 
+    /// What is free in groups that can be read, as far as known.
+    fn readable_totals(&self) -> Totals {
+        let mut totals = self.totals;
+        self.unreadable.groups().for_each(|group| totals.replace(&self.summaries[group.index()], &Csum::ZERO));
+        totals
+    }
+
     /// Fragments that ordinary users may still take.
     pub(super) fn frags_available(&self) -> i64 {
-        let free = self.totals.nbfree * i64::from(self.layout.frag) + self.totals.nffree;
+        self.frags_available_of(&self.readable_totals())
+    }
+
+    /// The same, with only these free. What cannot be read counts as part of the reserve.
+    pub(super) fn frags_available_of(&self, readable: &Totals) -> i64 {
+        let free = |totals: &Totals| totals.nbfree * i64::from(self.layout.frag) + totals.nffree;
         let kept = if self.options.use_reserve {
             0
         } else {
             i64::from(self.layout.dsize) * i64::from(self.layout.minfree) / 100
         };
-        free - kept - self.promised_blocks * i64::from(self.layout.frag)
+        (free(&self.totals) - kept).min(free(readable)) - self.promised_blocks * i64::from(self.layout.frag)
+    }
+
+    /// Makes sure that `has_room` is true of what is free in groups that can be read, and reads others again if need be.
+    ///
+    /// # Errors
+    /// `NoSpace`; that of a group, if what is free in groups that cannot be read would be enough.
+    pub(super) fn require_room(&mut self, has_room: impl Fn(&State, &Totals) -> bool) -> Step<()> {
+        while !has_room(self, &self.readable_totals()) {
+            if !has_room(self, &self.totals) {
+                return fail(FsError::NoSpace);
+            }
+            self.retry_unreadable()?;
+        }
+        Ok(())
+    }
+
+    /// Reads a group again that has free blocks and could not be read.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is none.
+    pub(super) fn retry_unreadable(&mut self) -> Step<()> {
+        let has_free = |group: &GroupNo| {
+            let Csum { nbfree, nffree, .. } = self.summaries[group.index()];
+            nbfree > 0 || nffree > 0
+        };
+        let oldest = self.unreadable.groups().filter(has_free).min_by_key(|&group| self.unreadable.rank(group));
+        let Some(group) = oldest else { return fail(FsError::NoSpace) };
+        let at = self.layout.group_block(group);
+        self.buffer(at, self.layout.group_block_frags(), BufferKind::Group(group))?;
+        self.unreadable.note(BufferKind::Group(group), at, true);
+        Ok(())
     }
 
     /// Fragments that one new file can have, `pending` of them once waiting frees are done; its indirect blocks and its
@@ -148,7 +191,7 @@ impl State {
     pub(super) fn frags_for_new_file(&self, pending: i64) -> i64 {
         const NAME_BLOCKS: i64 = 2;
         let frag = i64::from(self.layout.frag);
-        let whole = self.totals.nbfree - self.promised_blocks + pending / frag;
+        let whole = self.readable_totals().nbfree - self.promised_blocks + pending / frag;
         let blocks = ((self.frags_available() + pending) / frag).min(whole) - NAME_BLOCKS;
         let direct = blocks.min(DIRECT as i64);
         // As many as `allocations` computes.
@@ -161,16 +204,16 @@ impl State {
     /// up its part: what the file has no longer counts as promised.
     ///
     /// # Errors
-    /// `NoSpace`.
+    /// As [`State::require_room`].
     pub(super) fn promise(&mut self, ino: InodeNo, blocks: i64) -> Step<()> {
         if blocks == 0 {
             return Ok(());
         }
         debug_assert!(blocks > 0, "a promise is one of blocks, and takes none away");
         let frag = i64::from(self.layout.frag);
-        if self.frags_available() < blocks * frag || self.totals.nbfree - self.promised_blocks < blocks {
-            return fail(FsError::NoSpace);
-        }
+        self.require_room(|state, free| {
+            state.frags_available_of(free) >= blocks * frag && free.nbfree - state.promised_blocks >= blocks
+        })?;
         if !self.are_backed(blocks) {
             return fail(FsError::NoSpace);
         }
@@ -282,7 +325,7 @@ impl State {
         if self.backing.is_full {
             return Ok(None); // Where the blocks are, they have storage, or none will find any.
         }
-        if self.totals.nbfree - self.promised_blocks < i64::from(length) {
+        if self.readable_totals().nbfree - self.promised_blocks < i64::from(length) {
             return Ok(None); // The old blocks may be free only later.
         }
         let first = self.layout.group_of(preferred);

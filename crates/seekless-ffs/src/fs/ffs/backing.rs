@@ -4,6 +4,7 @@
 //!   P2  A fragment of a ready block that is free has storage.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::numbers::BlockNo;
 use crate::rt::cover;
@@ -91,6 +92,14 @@ impl Backing {
             self.partly_used.insert(block);
         }
         self.freed.remove(&block);
+    }
+
+    /// Whether these blocks have storage is no longer known.
+    pub(super) fn forget(&mut self, blocks: Range<BlockNo>) {
+        for known in [&mut self.ready, &mut self.partly_used] {
+            let mut later = known.split_off(&blocks.start);
+            known.append(&mut later.split_off(&blocks.end));
+        }
     }
 
     /// The first ready block from `preferred` on, around the end of the volume.

@@ -96,10 +96,8 @@ impl State {
         let block = self.block_bytes();
         let present = u64::from(inode.blocks) * 512 / block;
         let missing = (blocks.end - blocks.start).saturating_sub(present);
-        if missing.saturating_mul(self.layout.frag.into()) > self.frags_available().max(0) as u64 && missing > 1 {
-            return fail(FsError::NoSpace);
-        }
-        Ok(())
+        let frags = missing.saturating_mul(self.layout.frag.into());
+        self.require_room(|state, free| missing <= 1 || frags <= state.frags_available_of(free).max(0) as u64)
     }
 
     /// Counts blocks that are missing, from the first one on, over a bounded range. Returns how many, and how far the

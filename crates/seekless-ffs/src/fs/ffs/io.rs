@@ -69,7 +69,13 @@ impl Ffs {
         if loaded.as_ref().map_or_else(FsError::is_of_one_place, |()| true) {
             state.unreadable.note(kind, at, loaded.is_ok());
         }
-        if !was_known && is_known(state) { Ok(()) } else { loaded }
+        if was_known || !is_known(state) {
+            return loaded;
+        }
+        if let BufferKind::Group(group) = kind {
+            state.forget_storage_in(group);
+        }
+        Ok(())
     }
 
     /// Loads a buffer into memory, or waits for the task that does.

@@ -78,6 +78,18 @@ impl State {
         is_data && may_be_new && !self.backing.is_partly_used(self.layout.block_of(at))
     }
 
+    /// A group cannot be read: where its free blocks have storage is no longer known.
+    pub(super) fn forget_storage_in(&mut self, group: GroupNo) {
+        let (first, end) = self.blocks_of(group);
+        self.backing.forget(first..end);
+    }
+
+    /// The first block of a group, and that of the next one.
+    fn blocks_of(&self, group: GroupNo) -> (BlockNo, BlockNo) {
+        let base = self.layout.group_base(group);
+        (self.layout.block_of(base), BlockNo((base.0 + self.layout.frags_per_group).div_ceil(self.layout.frag)))
+    }
+
     /// P1: whether so many more blocks may be promised.
     pub(super) fn are_backed(&self, blocks: i64) -> bool {
         !self.backing.is_full || self.backing.ready.len() as i64 >= self.promised_blocks + blocks
@@ -126,10 +138,15 @@ impl State {
         Ok(())
     }
 
-    /// The next run of freed blocks that are free as a whole, at most `most` of them. Others are forgotten.
+    /// The next run of freed blocks that are free as a whole, at most `most` of them. Others are forgotten, and those in groups
+    /// that cannot be read: the sweep finds them once they can.
     fn next_freed(&mut self, most: u32) -> Step<Option<Blocks>> {
         loop {
             let Some(&first) = self.backing.freed.first() else { return Ok(None) };
+            if self.unreadable.has_group(self.layout.group_of(self.layout.block_start(first))) {
+                self.backing.freed.remove(&first);
+                continue;
+            }
             let count = (0..most).take_while(|index| self.backing.freed.contains(&(first + *index))).count() as u32;
             let free = self.free_blocks(Blocks { first, count })?;
             if free > 0 {
@@ -187,7 +204,7 @@ impl State {
         free + u64::from(used.end.0 - used.start.0) == u64::from(self.layout.group_frags(group))
     }
 
-    /// The next run of free blocks that the sweep has not looked at. `None` at the end of the volume.
+    /// The next run of free blocks that the sweep has not looked at, in groups that can be read. `None` at the end of the volume.
     fn next_swept(&mut self) -> Step<Option<Blocks>> {
         let frag = self.layout.frag;
         loop {
@@ -196,8 +213,8 @@ impl State {
                 return Ok(None);
             }
             let group = self.layout.group_of(at);
-            let next_group = BlockNo((self.layout.group_base(group).0 + self.layout.frags_per_group).div_ceil(frag));
-            if self.summaries[group.index()].nbfree == 0 {
+            let (_, next_group) = self.blocks_of(group);
+            if self.summaries[group.index()].nbfree == 0 || self.unreadable.has_group(group) {
                 self.backing.swept = next_group;
                 continue;
             }
@@ -262,6 +279,9 @@ impl Ffs {
                     refused += u32::from(!self.provision(run, true).await?);
                 }
                 None => {
+                    if ends == 0 {
+                        self.retry_one_group().await?;
+                    }
                     let mut state = self.state.borrow_mut();
                     state.backing.sweep = (state.backing.sweep + 1) % SWEEPS.len();
                     state.backing.swept = BlockNo::default();
@@ -275,11 +295,22 @@ impl Ffs {
         Ok(())
     }
 
+    /// Reads one of the groups again that could not be read, so that the sweep looks at it if it can.
+    async fn retry_one_group(&self) -> FsResult<()> {
+        match self.step(State::retry_unreadable).await {
+            Err(error) if !error.is_of_one_place() && error != FsError::NoSpace => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Provisions free blocks, which are then ready. False when there is no room.
     async fn provision(&self, blocks: Blocks, is_swept: bool) -> FsResult<bool> {
         let is_provisioned = self.provision_at(blocks.first, blocks.count).await?;
-        // Others may have been allocated in the time.
-        let free = self.step(|state| state.free_blocks(blocks)).await?;
+        // Others may have been allocated in the time, or the group has become unreadable.
+        let free = match self.step(|state| state.free_blocks(blocks)).await {
+            Err(error) if error.is_of_one_place() => 0,
+            free => free?,
+        };
         let backing = &mut self.state.borrow_mut().backing;
         for block in blocks.first.until(blocks.first + blocks.count) {
             backing.freed.remove(&block);

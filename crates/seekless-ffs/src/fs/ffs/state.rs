@@ -403,6 +403,7 @@ impl State {
 
     /// Forgets clean inodes and buffers, as after a mount.
     pub(super) fn drop_caches(&mut self) {
+        self.unreadable = Unreadable::default(); // It may be readable again.
         self.cache.drop_clean();
         self.inodes.drop_clean(|ino, known| known.is_pinned() || self.cache.is_pinned(ino));
     }

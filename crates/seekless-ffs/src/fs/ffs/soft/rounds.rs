@@ -255,13 +255,18 @@ impl Ffs {
         first
     }
 
-    /// Attempts what may find no space, and again when what waits to be freed is free.
+    /// Attempts what may find no space, or space only in groups that cannot be read, and again when what waits to be freed is free.
     pub(in super::super) async fn with_space<T>(&self, attempt: impl AsyncFn() -> FsResult<T>) -> FsResult<T> {
         let mut result = attempt().await;
         let mut failures = 0;
-        for _ in 0..DRAINS_MAX {
+        for drains in 0..DRAINS_MAX {
+            let may_find_more = match &result {
+                Ok(_) => false,
+                Err(FsError::NoSpace) => true,
+                Err(error) => error.is_of_one_place() && self.may_free_more(drains == 0),
+            };
             // What still waits after the second failure waits for a place that cannot be read.
-            if !matches!(result, Err(FsError::NoSpace)) || failures == 2 {
+            if !may_find_more || failures == 2 {
                 break;
             }
             let mut drained = Ok(());
@@ -270,6 +275,14 @@ impl Ffs {
             result = attempt().await;
         }
         result
+    }
+
+    /// Whether groups that cannot be read may be needed only as long as something waits to be freed. What does so is known only
+    /// after a first drain, because other tasks may be freeing space.
+    fn may_free_more(&self, is_first: bool) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        let now = state.cache.tick();
+        state.unreadable.has_any() && (is_first || state.has_waiting(now))
     }
 
     /// Attempts to add links to an inode, and again when the volume no longer counts those of its names that are gone.

@@ -25,6 +25,7 @@ mod one_place;
 mod order;
 mod policy;
 mod ranges;
+mod readable_room;
 mod refused;
 mod search;
 mod soft;
