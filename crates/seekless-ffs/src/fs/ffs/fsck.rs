@@ -21,6 +21,7 @@ mod lost;
 mod names;
 mod superblock;
 mod unread;
+mod writing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -33,7 +34,7 @@ use super::group;
 use super::io::write_bytes;
 use super::layout::Layout;
 use super::{JOURNAL_LEFT, Volume, check_journal};
-use crate::device::rescue::{Rescued, rescue};
+use crate::device::rescue::rescue;
 use crate::device::{Data, Device, DeviceError, WriteFlags};
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::rt::Rt;
@@ -81,7 +82,7 @@ pub enum Cause {
     /// A file or directory without a name, for which `/lost+found` has no room. A repair leaves it, its content and its
     /// links, so that a later one can reconnect it.
     NoRoom,
-    /// It cannot be read, and is left: it may be readable later, or in a copy.
+    /// It cannot be read or written, and is left: it may be possible later, or in a copy.
     Unread,
 }
 
@@ -117,8 +118,9 @@ const ATTEMPTS_MAX: usize = ROUNDS_MAX;
 /// Checks the volume on `device`, and repairs it if requested.
 ///
 /// # Errors
-/// `Corrupt` when there is no usable superblock, `Device` when the device has gone, cannot be written, does not return the inode
-/// of the root, or loses more again and again while it is checked. Damage, and what else cannot be read, is in the result.
+/// `Corrupt` when there is no usable superblock, `Device` when the device has gone, cannot write the superblock or a group whose
+/// maps give away what is in use, neither returns nor writes the inode of the root, or loses more again and again while it is
+/// checked. Damage, and what else cannot be read or written, is in the result.
 pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fsck> {
     let mut unread = unread::Unread::default();
     let mut attempts = 0;
@@ -171,6 +173,7 @@ async fn begin<'a>(rt: &Rt, device: &'a Device, options: FsckOptions, unread: un
         ups_counted: false,
         bad_copies: Vec::new(),
         unread,
+        is_unwritten: false,
         changed_witnesses: displaced.witnesses.into_iter().map(|at| (at, None)).collect(),
         layout,
     };
@@ -239,12 +242,15 @@ struct Check<'a> {
     /// Sectors of damaged copies of the superblock.
     bad_copies: Vec<Sector>,
     unread: unread::Unread,
+    /// What follows from the rest keeps old content that is harmless, because it cannot be written.
+    is_unwritten: bool,
     /// Witnesses that are not what they were, and the inodes that have them.
     changed_witnesses: BTreeMap<FragNo, Option<InodeNo>>,
 }
 
 impl Check<'_> {
-    /// Returns the device's error when what was to be repaired has become unreadable: the check has to begin again.
+    /// Returns the device's error when what was to be repaired has become unreadable, or cannot be written: the check has to begin
+    /// again.
     async fn run(&mut self) -> FsResult<Option<DeviceError>> {
         // An inode that gives up a block may have had more below it than was visited, and entries behind the cut end of
         // a directory have been counted: then everything is visited again, with the repairs so far. Each round removes
@@ -334,9 +340,12 @@ impl Check<'_> {
         {
             return Ok(changed[..bytes].to_vec());
         }
-        let read = rescue(self.device, self.layout.sector(at), bytes as u64 / SECTOR_BYTES).await?;
+        let sector = self.layout.sector(at);
+        let read = rescue(self.device, sector, bytes as u64 / SECTOR_BYTES).await?;
         self.unread.note(read.lost);
-        Ok(read.bytes.to_vec())
+        let mut read = read.bytes.to_vec();
+        self.unread.ranges(sector, bytes).into_iter().for_each(|lost| read[lost].fill(0));
+        Ok(read)
     }
 
     /// Reads what can be derived from everything else, so that zeroes serve where it cannot be read.
@@ -420,28 +429,40 @@ impl Check<'_> {
             self.volume.superblock.clean = 0;
             self.write_superblock().await?; // From now on a mount checks what a cut of the repair leaves.
         }
-        self.write_changed(true).await?;
+        if let Some(error) = self.write_changed(true).await? {
+            return Ok(Some(error));
+        }
         if !self.fresh.is_empty() {
             self.device.flush().await?;
         }
-        self.write_changed(false).await?;
-        self.settle_marked().await?;
+        if let Some(error) = self.write_changed(false).await? {
+            return Ok(Some(error));
+        }
+        self.write_groups().await?;
+        if let Some(error) = self.settle_marked().await? {
+            return Ok(Some(error));
+        }
         self.tell_of_left_out();
         if area_differs {
             let area = Data::from_slice(&area);
-            write_bytes(self.device, self.layout.sector(self.layout.csaddr), area, WriteFlags::NONE).await?;
+            let unwritten = self.write_each(self.layout.sector(self.layout.csaddr), area).await?;
+            if let Some((_, error)) = unwritten.first() {
+                self.tell_of_unwritten("the summary of free space".into(), error);
+            }
         }
         // A superblock has several sectors: those without the flag must be right before it is set.
         self.volume.superblock.set_totals(&totals, self.now);
         self.volume.superblock.clean = 0;
         self.write_superblock().await?;
-        let is_whole = self.left.is_empty() && !self.unread.remains();
+        let is_whole = self.left.is_empty() && !self.unread.remains() && !self.is_unwritten;
         self.volume.superblock.clean = if is_whole { CLEAN } else { 0 };
         self.volume.superblock.fmod = 0;
         let raw = self.write_superblock().await?; // Now it is mended.
         // Not before the superblock is durable: an intact one exists at every moment.
-        for &copy in &self.bad_copies {
-            write_bytes(self.device, copy, raw.clone(), WriteFlags::NONE).await?;
+        for copy in self.bad_copies.clone() {
+            if let Some((_, error)) = self.write_each(copy, raw.clone()).await?.first() {
+                self.tell_of_unwritten(format!("the copy of the superblock at sector {copy}"), error);
+            }
         }
         if !self.bad_copies.is_empty() {
             self.device.flush().await?;
@@ -463,33 +484,8 @@ impl Check<'_> {
         Ok(raw)
     }
 
-    /// Writes the repaired blocks that are new, or what changed of the others: the rest of a block whose write was torn may
-    /// have no storage below. What cannot be read is left out.
-    async fn write_changed(&self, fresh: bool) -> FsResult<()> {
-        for (&at, bytes) in self.changed.iter().filter(|(at, _)| self.fresh.contains(at) == fresh) {
-            let first = self.layout.sector(at);
-            let old = match fresh {
-                true => None,
-                false => Some(rescue(self.device, first, bytes.len() as u64 / SECTOR_BYTES).await?),
-            };
-            let is_same = |range: Range<usize>| {
-                let (at, sectors) = (first + range.start as u64 / SECTOR_BYTES, range.len() as u64 / SECTOR_BYTES);
-                let is_there = |old: &Rescued| {
-                    old.lost_in(at, sectors).is_none() && old.bytes[range.clone()] == bytes[range.clone()]
-                };
-                self.unread.leaves_out(at, sectors) || old.as_ref().is_some_and(is_there)
-            };
-            let data = Data::from_slice(bytes);
-            for range in differing(bytes.len(), self.device.geometry().block_bytes as usize, is_same) {
-                let at = first + range.start as u64 / SECTOR_BYTES;
-                write_bytes(self.device, at, data.slice(range), WriteFlags::NONE).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Removes the marks from the names of moved directories. All other repairs are durable before.
-    async fn settle_marked(&mut self) -> FsResult<()> {
+    async fn settle_marked(&mut self) -> FsResult<Option<DeviceError>> {
         let marked = std::mem::take(&mut self.marked);
         if !marked.is_empty() {
             self.device.flush().await?;

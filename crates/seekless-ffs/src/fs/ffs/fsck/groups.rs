@@ -102,7 +102,7 @@ impl Check<'_> {
 }
 
 /// Whether the maps count everything in use, and possibly more.
-fn is_leak(layout: &Layout, bytes: &[u8], right: &[u8]) -> bool {
+pub(super) fn is_leak(layout: &Layout, bytes: &[u8], right: &[u8]) -> bool {
     let within = |part: &[u8], whole: &[u8]| part.iter().zip(whole).all(|(part, whole)| part & !whole == 0);
     within(group::free_map(layout, bytes), group::free_map(layout, right))
         && within(group::inode_map(layout, right), group::inode_map(layout, bytes))

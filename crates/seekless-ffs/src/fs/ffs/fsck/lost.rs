@@ -266,7 +266,11 @@ impl Check<'_> {
     /// have to be looked at; those with content have storage.
     async fn free_in(&self, map: impl Fn(&Self) -> &[u8], mut first: u32) -> FsResult<Option<FragNo>> {
         let frag = self.layout.frag;
-        let is_free = |at: FragNo| !at.run(frag).any(|one| group::bit(map(self), one.0) || self.unread.is_held(one));
+        let sectors = u64::from(self.layout.block_bytes) / SECTOR_BYTES;
+        let is_free = |at: FragNo| {
+            !at.run(frag).any(|one| group::bit(map(self), one.0) || self.unread.is_held(one))
+                && !self.unread.touches(self.layout.sector(at), sectors)
+        };
         let mut refused = 0;
         for _ in 0..BLOCKS_LOOKED_AT {
             let mut all = (first..self.layout.size / frag).map(|block| FragNo(block * frag));
@@ -279,6 +283,7 @@ impl Check<'_> {
                 match self.device.provision(sector, bytes as u64 / SECTOR_BYTES).await {
                     Ok(()) => return Ok(Some(at)),
                     Err(DeviceError::NoSpace { .. }) => refused += 1,
+                    Err(error) if error.is_of_medium() => refused += 1,
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -10,6 +10,8 @@
 //!   4. As long as names are unknown, no count of links is lowered. What has links but no known name is not freed, and gets no
 //!      other name.
 //!
+//! What a repair cannot write is treated in the same way, although it can be read (see `writing`).
+//!
 //! What becomes unreadable while the check runs is known too late for these rules. If a repair was to change it, the check begins
 //! again, and counts it as unreadable from the beginning.
 //!
@@ -49,6 +51,8 @@ pub(super) enum Holds {
 struct Part {
     end: Sector,
     error: DeviceError,
+    /// It can be read, but not written.
+    is_unwritten: bool,
     /// As the last round has found.
     holds: Option<Holds>,
 }
@@ -58,6 +62,7 @@ struct Run {
     start: Sector,
     end: Sector,
     error: DeviceError,
+    is_unwritten: bool,
     holds: Holds,
 }
 
@@ -96,9 +101,17 @@ impl Unread {
     }
 
     pub(super) fn note(&self, lost: Vec<(Range<Sector>, DeviceError)>) {
+        self.note_parts(lost, false);
+    }
+
+    pub(super) fn note_unwritten(&self, unwritten: Vec<(Range<Sector>, DeviceError)>) {
+        self.note_parts(unwritten, true);
+    }
+
+    fn note_parts(&self, found: Vec<(Range<Sector>, DeviceError)>, is_unwritten: bool) {
         let mut parts = self.parts.borrow_mut();
-        for (range, error) in lost {
-            parts.entry(range.start).or_insert(Part { end: range.end, error, holds: None });
+        for (range, error) in found {
+            parts.entry(range.start).or_insert(Part { end: range.end, error, is_unwritten, holds: None });
         }
     }
 
@@ -132,7 +145,7 @@ impl Unread {
         let mut runs: Vec<Run> = Vec::new();
         for (&start, part) in self.parts.borrow().iter() {
             let Some(holds) = part.holds else { continue };
-            match runs.last_mut().filter(|run| run.end == start) {
+            match runs.last_mut().filter(|run| run.end == start && run.is_unwritten == part.is_unwritten) {
                 Some(Run { end, holds: Holds::Inodes(first, count), .. })
                     if let Holds::Inodes(next, more) = holds
                         && *first + *count == next =>
@@ -146,7 +159,10 @@ impl Unread {
                 {
                     *end = part.end;
                 }
-                _ => runs.push(Run { start, end: part.end, error: part.error.clone(), holds }),
+                _ => {
+                    let (end, error) = (part.end, part.error.clone());
+                    runs.push(Run { start, end, error, is_unwritten: part.is_unwritten, holds });
+                }
             }
         }
         runs
@@ -312,12 +328,13 @@ impl Check<'_> {
     /// Tells of what cannot be read and is left.
     pub(super) fn tell_of_unread(&mut self) {
         let runs = self.unread.runs();
-        for Run { start, end, error, holds } in runs.into_iter().take(PROBLEMS_MAX) {
+        for Run { start, end, error, is_unwritten, holds } in runs.into_iter().take(PROBLEMS_MAX) {
             let fragment = start.0 * SECTOR_BYTES / u64::from(self.layout.frag_bytes);
             let last = Sector(end.0 - 1);
             let held = self.held_there(holds);
+            let access = if is_unwritten { "written" } else { "read" };
             let text = format!(
-                "fragment {fragment}, sectors {start} to {last}, cannot be read: {error}. {held}; left as it is"
+                "fragment {fragment}, sectors {start} to {last}, cannot be {access}: {error}. {held}; left as it is"
             );
             self.problem(text, Cause::Unread);
         }
@@ -331,7 +348,7 @@ impl Check<'_> {
             self.result.notes.push(note.into());
         }
         if self.unread.remains() {
-            let note = "what cannot be read is not given up. To do that, copy the volume to another device with a rescue program, and \
+            let note = "what cannot be read or written is not given up. To do that, copy the volume to another device with a rescue program, and \
                         repair the copy";
             self.result.notes.push(note.into());
         }
@@ -340,12 +357,13 @@ impl Check<'_> {
     /// Whether anything is unreadable that every mount reads: the block with the root's inode, names of the root.
     fn hides_root(&self) -> bool {
         let (at, _) = self.layout.inode_place(ROOT_INO);
-        let of_root = |part: &Part| match part.holds {
-            Some(Holds::Names(ino, _) | Holds::Pointers(ino)) => ino == ROOT_INO,
-            _ => false,
-        };
         let block = u64::from(self.layout.block_bytes) / SECTOR_BYTES;
-        self.unread.touches(self.layout.sector(at), block) || self.unread.parts.borrow().values().any(of_root)
+        let block = self.layout.sector(at)..self.layout.sector(at) + block;
+        let of_root = |start: Sector, part: &Part| match part.holds {
+            Some(Holds::Names(ino, _) | Holds::Pointers(ino)) if ino == ROOT_INO => true,
+            _ => start < block.end && block.start < part.end,
+        };
+        self.unread.parts.borrow().iter().any(|(&start, part)| !part.is_unwritten && of_root(start, part))
     }
 
     /// Tells of what a repair has left out although the check could read it before.

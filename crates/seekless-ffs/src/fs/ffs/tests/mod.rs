@@ -32,6 +32,7 @@ mod soft;
 mod together;
 mod unread;
 mod unreadable;
+mod unwritable;
 mod waits;
 mod witnesses;
 

@@ -14,7 +14,7 @@ use crate::units::Sector;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const BYTES: u64 = 8 * MIB;
+pub(super) const BYTES: u64 = 8 * MIB;
 
 /// The target of `/a/link`, which is too long for an inode.
 const TARGET: &[u8] = &[b't'; 90];
@@ -25,15 +25,15 @@ const WORK_BYTES: usize = 150_000;
 
 /// A file, what it contains, and the metadata that leads to it.
 #[derive(Clone, Debug)]
-struct Known {
-    path: String,
-    ino: InodeNo,
+pub(super) struct Known {
+    pub(super) path: String,
+    pub(super) ino: InodeNo,
     size: u64,
     /// Offset and length of what was written.
     pieces: Vec<(u64, usize)>,
     /// The directories above it, with their inodes and indirect blocks.
     above: Vec<Range<FragNo>>,
-    inode: Range<FragNo>,
+    pub(super) inode: Range<FragNo>,
     indirect: Vec<Range<FragNo>>,
 }
 
@@ -45,7 +45,7 @@ impl Known {
     }
 
     /// Each piece as it is, an error, or nothing else.
-    async fn look(&self, client: &Client, path: &[u8], whole: bool, what: &str) {
+    pub(super) async fn look(&self, client: &Client, path: &[u8], whole: bool, what: &str) {
         let stat = client.stat(path).await;
         if !whole && stat.is_err() {
             return;
@@ -66,11 +66,11 @@ impl Known {
 }
 
 /// A volume with its files, and all of its metadata.
-struct Sample {
-    image: Image,
-    known: Vec<Known>,
-    metadata: Vec<(String, Range<FragNo>)>,
-    layout: Layout,
+pub(super) struct Sample {
+    pub(super) image: Image,
+    pub(super) known: Vec<Known>,
+    pub(super) metadata: Vec<(String, Range<FragNo>)>,
+    pub(super) layout: Layout,
     closed: bool,
 }
 
@@ -99,7 +99,7 @@ async fn fill(client: &Client) -> Vec<(String, Vec<(u64, usize)>)> {
     files
 }
 
-async fn sample(rt: &Rt, closed: bool) -> Sample {
+pub(super) async fn sample(rt: &Rt, closed: bool) -> Sample {
     let mkfs = MkfsOptions { bytes_per_inode: Some(16_384), block_bytes: 4096, frag_bytes: 512, ..small_groups() };
     let (memory, device) = fresh(rt, BYTES, &mkfs).await;
     let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
