@@ -247,7 +247,14 @@ impl Ffs {
         possible.await?;
         let ino = self.new_inode(parent, kind, new).await?;
         let _inode = self.locks.alone(ino).await;
-        let made = self.fill_and_enter(parent, name, ino, kind, &file).await;
+        let made = async {
+            if self.options.metadata == Metadata::Softdep {
+                // Names wait for inodes: one whose block cannot be read would keep all names below it from the volume.
+                self.step(|state| state.stored_inode(ino).map(drop)).await?;
+            }
+            self.fill_and_enter(parent, name, ino, kind, &file).await
+        };
+        let made = made.await;
         if let Err(error) = made {
             self.unmake(ino).await?;
             return Err(error);
