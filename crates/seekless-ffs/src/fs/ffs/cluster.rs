@@ -331,6 +331,10 @@ impl State {
             return Ok(Cluster::Copied(new));
         }
         self.counters.clusters_moved += 1;
+        if self.soft.is_none() && copied.is_none() {
+            let since = self.cache.tick();
+            self.copied_tails.insert(ino, since);
+        }
         let sequence = &mut self.inode(ino)?.sequence;
         sequence.write_last = first + u64::from(count) - 1;
         sequence.write_at = new + (count - 1) * frag;
