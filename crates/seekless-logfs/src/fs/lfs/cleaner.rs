@@ -381,7 +381,11 @@ impl Lfs {
         {
             self.state.borrow_mut().log.segments.has_no_tree(segment);
         }
-        for partial in partials {
+        let behind = partials_behind_damage(&layout, segment, &bytes, &partials);
+        if !behind.is_empty() {
+            cover("lfs: the cleaner goes on behind damage in a segment");
+        }
+        for partial in partials.into_iter().chain(behind) {
             let mut at = partial.start + u64::from(partial.summary.summary_sectors);
             for item in partial.items {
                 if uses(&self.state.borrow()) != use_read {
@@ -605,6 +609,33 @@ pub(super) fn partials_in(layout: &Layout, segment: SegmentNo, bytes: &[u8]) -> 
         }
         offset += u64::from(partial.summary.sectors);
         found.push(partial);
+    }
+    found
+}
+
+/// The intact partial segments behind the first that is damaged, where `intact` are those before it. A segment's present use has the
+/// highest numbers in it. What they name may be alive all the same only where a pointer with its checksum leads there.
+pub(super) fn partials_behind_damage(
+    layout: &Layout,
+    segment: SegmentNo,
+    bytes: &[u8],
+    intact: &[FoundPartial],
+) -> Vec<FoundPartial> {
+    let mut found: Vec<FoundPartial> = Vec::new();
+    let mut offset: u64 = intact.iter().map(|partial| u64::from(partial.summary.sectors)).sum();
+    while offset < layout.segment_sectors() {
+        let last = found.last().or(intact.last()).map(|last| last.summary.sequence);
+        let rest = &bytes[(offset * SECTOR_BYTES) as usize..];
+        // Most sectors begin none; the magic number shows that without decoding the rest.
+        let is_candidate = crate::codec::get_at(rest, 0) == Some(SUMMARY_MAGIC);
+        let partial = is_candidate.then(|| partial_at(layout, segment, offset, bytes)).flatten();
+        match partial.filter(|partial| last.is_none_or(|last| last < partial.summary.sequence)) {
+            Some(partial) => {
+                offset += u64::from(partial.summary.sectors);
+                found.push(partial);
+            }
+            None => offset += layout.align_sectors(),
+        }
     }
     found
 }

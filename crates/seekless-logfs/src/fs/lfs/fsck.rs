@@ -17,11 +17,13 @@ use futures_util::future::LocalBoxFuture;
 
 use super::Lfs;
 use super::Options;
+use super::cleaner::{partials_behind_damage, partials_in};
 use super::find;
 use super::format::*;
 use super::layout::*;
 use super::order;
 use super::state::{InodeDirt, Segmented, State};
+use crate::device::rescue::rescue;
 use crate::device::{Data, Device};
 use crate::fs::logfs::change::Change;
 pub use crate::fs::logfs::check::Fsck;
@@ -30,7 +32,7 @@ use crate::fs::logfs::demand::ReserveAccess;
 use crate::fs::logfs::file;
 use crate::fs::{FsError, FsResult};
 use crate::rt::{Rt, cover};
-use crate::units::{Ino, SECTOR_BYTES, counted};
+use crate::units::{Ino, SECTOR_BYTES, counted, human_bytes};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FsckOptions {
@@ -149,6 +151,9 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
             .push(format!("{} since the last checkpoint will be replayed at mount", counted(replayed, "transaction")));
     }
     run(&mut check).await?;
+    if options.data {
+        check_summaries(&mut check).await?;
+    }
     let counts = check_counts(&mut check);
     let is_doubtful = check.fs.doubts_tables() && !check.result.errors.is_empty();
     // When something cannot be read, an orphan only seems to be missing, and stays on the list.
@@ -357,6 +362,38 @@ async fn run(check: &mut Check) -> FsResult<()> {
     check_inodes(check).await?;
     check.check_directories().await?;
     check.check_links();
+    Ok(())
+}
+
+/// Looks for what is alive where no summary names it: it can be read, and the cleaner cannot move it.
+async fn check_summaries(check: &mut Check) -> FsResult<()> {
+    let (fs, layout) = (check.fs.clone(), check.fs.state.borrow().log.layout);
+    let units_per_sector = SECTOR_BYTES / Inode::BYTES as u64;
+    let (mut first, mut segments, mut bytes) = (None, 0, 0);
+    for (&segment, claimed) in &check.claims.claimed {
+        let read = rescue(&fs.device, layout.segment_start(segment), layout.segment_sectors()).await?.bytes;
+        let intact = partials_in(&layout, segment, &read);
+        let behind = partials_behind_damage(&layout, segment, &read, &intact);
+        let mut unnamed = claimed.clone();
+        for partial in intact.iter().chain(&behind) {
+            let start = u64::from(partial.summary.offset);
+            let units = start * units_per_sector..(start + u64::from(partial.summary.sectors)) * units_per_sector;
+            units.for_each(|unit| unnamed[unit as usize / 64] &= !(1 << (unit % 64)));
+        }
+        let units: u64 = unnamed.iter().map(|word| u64::from(word.count_ones())).sum();
+        if units > 0 {
+            cover("lfs: a check finds live data that no intact summary names");
+            first.get_or_insert(segment);
+            (segments, bytes) = (segments + 1, bytes + units * Inode::BYTES as u64);
+        }
+    }
+    if let Some(first) = first {
+        let (bytes, segments) = (human_bytes(bytes), counted(segments, "segment"));
+        check.result.notes.push(format!(
+            "{bytes} in use cannot be moved by the cleaner, in {segments} of the log, the first of them segment {first}: what describes \
+             them there is damaged. Files that are written again leave them"
+        ));
+    }
     Ok(())
 }
 

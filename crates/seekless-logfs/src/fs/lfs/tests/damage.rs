@@ -590,3 +590,86 @@ fn a_damaged_segment_is_passed_over() {
     });
     must_have_covered("fs::lfs::tests::damage::a_damaged_segment_is_passed_over", POINTS);
 }
+
+/// Aim: damage to one summary keeps no more from being moved than what it describes, and a check says how much that is. Method: small
+/// files, each synced, so that a segment has many summaries; one is damaged, the first, one in the middle, or the last of its segment.
+#[test]
+fn what_is_behind_a_damaged_summary_is_moved() {
+    const POINTS: &[&str] = &[
+        "lfs: the cleaner goes on behind damage in a segment",
+        "lfs: a check finds live data that no intact summary names",
+    ];
+    crate::rt::covered();
+    for which in [0, 5, usize::MAX] {
+        simulate(1, async |rt| {
+            let (memory, device) = fresh(&rt, 32 * MIB).await;
+            let files = 100;
+            session(&rt, &device, async |client| {
+                for file in 0..files {
+                    client.write_file(format!("/f{file}").as_bytes(), &[file as u8; 8_192]).await.unwrap();
+                    client.sync().await.unwrap();
+                }
+            })
+            .await;
+            let lfs =
+                open(rt.clone(), device.clone(), Options { read_only: true, ..Options::default() }).await.unwrap();
+            let (layout, end) = (lfs.state.borrow().log.layout, lfs.state.borrow().log.end);
+            let mut image = memory.image();
+            let mut bytes = vec![0; layout.segment_bytes() as usize];
+            let fullest =
+                (0..layout.segment_count()).filter(|segment| ![end.segment, end.next_segment].contains(segment));
+            let fullest =
+                fullest.max_by_key(|&segment| lfs.state.borrow().log.segments.get(segment).live_bytes).unwrap();
+            image.read(layout.segment_start(fullest), &mut bytes);
+            let partials = cleaner::partials_in(&layout, fullest, &bytes);
+            let of_files = |partial: &&cleaner::FoundPartial| {
+                let is_of_file = |item: &format::Item| matches!(item, format::Item::Block { ino, .. } if ino.0 > 3);
+                partial.items.iter().any(is_of_file)
+            };
+            let partials: Vec<_> = partials.iter().filter(of_files).collect();
+            assert!(partials.len() > 8, "{} summaries", partials.len());
+            let spoilt = partials[which.min(partials.len() - 1)];
+            drop(lfs);
+            let mut sector = [0; 512];
+            image.read(spoilt.start, &mut sector);
+            sector[100] ^= 0xff;
+            image.write(spoilt.start, &sector);
+            memory.set_image(image);
+
+            let found =
+                fsck(rt.clone(), device.clone(), FsckOptions { data: true, ..FsckOptions::default() }).await.unwrap();
+            assert_eq!(found.errors, Vec::<String>::new());
+            let note = found.notes.iter().find(|note| note.contains("cannot be moved by the cleaner"));
+            let note = note.unwrap_or_else(|| panic!("{which}: {:?}", found.notes));
+            assert!(note.contains(&format!("in 1 segment of the log, the first of them segment {fullest}:")), "{note}");
+
+            let lfs = open(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            lfs.move_segment(fullest, 0).await.unwrap();
+            for _ in 0..3 {
+                lfs.checkpoint(false).await.unwrap();
+            }
+            let left = lfs.state.borrow().log.segments.get(fullest).live_bytes;
+            let held: u64 = spoilt.items.iter().map(|item| item.live_bytes()).sum();
+            assert!(left > 0 && left <= held, "{which}: {left} bytes are left, and the summary described {held}");
+            let client = Client::new(lfs.clone());
+            for file in 0..files {
+                let read = client.read_file(format!("/f{file}").as_bytes()).await.unwrap();
+                assert!(read == [file as u8; 8_192], "{which}: /f{file}");
+            }
+            assert_eq!(lfs.check().await.unwrap(), Vec::<String>::new());
+            lfs.close().await.unwrap();
+            drop((client, lfs));
+            // What is written again is elsewhere.
+            session(&rt, &device, async |client| {
+                for file in 0..files {
+                    client.write_file(format!("/f{file}").as_bytes(), &[file as u8; 8_192]).await.unwrap();
+                }
+                client.sync().await.unwrap();
+            })
+            .await;
+            let found = fsck(rt.clone(), device, FsckOptions { data: true, ..FsckOptions::default() }).await.unwrap();
+            assert!(!found.notes.iter().any(|note| note.contains("cannot be moved")), "{which}: {:?}", found.notes);
+        });
+    }
+    must_have_covered("fs::lfs::tests::damage::what_is_behind_a_damaged_summary_is_moved", POINTS);
+}
