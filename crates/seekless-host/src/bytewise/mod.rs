@@ -23,6 +23,8 @@ pub(crate) struct Bytewise {
 /// Zeroes that are written at once.
 const ZEROES_BYTES_MAX: u64 = 1 << 20;
 
+const UNWANTED: DeviceError = DeviceError::Gone("the client that asked for zeroes has left");
+
 impl Bytewise {
     pub(crate) fn new(device: Device) -> Bytewise {
         let mut bytewise = Bytewise { device, locks: Rc::default(), zeroes: Data::empty() };
@@ -143,20 +145,37 @@ impl Bytewise {
 
     /// Zeroes bytes; by discarding them where the device promises zeroes for that, and `hole` allows it.
     pub(crate) async fn zero(&self, offset: u64, length: u64, hole: bool) -> Result<(), DeviceError> {
+        self.zero_while(offset, length, hole, &|| true).await
+    }
+
+    /// The same for as long as `go_on` is true. Asks it before the first write and before each further one.
+    ///
+    /// # Errors
+    /// `Gone` when it was false: then any part of the bytes is zero.
+    pub(crate) async fn zero_while(
+        &self,
+        offset: u64,
+        length: u64,
+        hole: bool,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(), DeviceError> {
         let whole = self.around(offset, length);
         let _lock = self.locks.lock(whole.clone(), true).await;
+        if !go_on() {
+            return Err(UNWANTED);
+        }
         let inner = self.inside(offset, length);
         if hole && self.device.guarantees().discard == Discard::Zeroes && !inner.is_empty() {
             self.discard_blocks(inner.clone()).await?;
             for edge in [offset..inner.start, inner.end..offset + length] {
-                self.zero_bytes(edge).await?;
+                self.zero_bytes(edge, go_on).await?;
             }
             return Ok(());
         }
-        self.zero_bytes(offset..offset + length).await
+        self.zero_bytes(offset..offset + length, go_on).await
     }
 
-    async fn zero_bytes(&self, bytes: Range<u64>) -> Result<(), DeviceError> {
+    async fn zero_bytes(&self, bytes: Range<u64>, go_on: &dyn Fn() -> bool) -> Result<(), DeviceError> {
         let inner = self.inside(bytes.start, bytes.end - bytes.start);
         // Parts of blocks, at both ends or of a single one.
         let edges = match inner.is_empty() {
@@ -171,6 +190,9 @@ impl Bytewise {
         }
         let mut at = inner.start;
         while at < inner.end {
+            if !go_on() {
+                return Err(UNWANTED);
+            }
             let length = (inner.end - at).min(self.zeroes.len() as u64);
             let zeroes = self.zeroes.slice(0..length as usize);
             self.device.write(Sector(at / SECTOR_BYTES), zeroes, WriteFlags::NONE).await?;

@@ -93,7 +93,7 @@ fn talk(path: &Path, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(answers)
 }
 
-/// A correct client that reads a block: the server's answers.
+/// A correct client that reads a block, and says that it leaves: the server's answers.
 fn right_client(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut sent = 3u32.to_be_bytes().to_vec();
     sent.extend(OPTION_MAGIC.to_be_bytes());
@@ -106,6 +106,10 @@ fn right_client(path: &Path) -> std::io::Result<Vec<u8>> {
     sent.extend([7; 8]);
     sent.extend(0u64.to_be_bytes());
     sent.extend(512u32.to_be_bytes());
+    sent.extend(REQUEST_MAGIC.to_be_bytes());
+    sent.extend([0; 2]);
+    sent.extend(command::DISCONNECT.to_be_bytes());
+    sent.extend([0; 20]);
     talk(path, &sent)
 }
 

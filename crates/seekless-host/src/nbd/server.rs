@@ -3,8 +3,9 @@
 //! Invariants
 //!   N1  A connection has one task that reads it. Requests are separate tasks, and their replies are sent one after the
 //!       other, each as a whole.
-//!   N2  A request that a client has sent completely is done, even if the client leaves before the reply; an incomplete
-//!       one is not started.
+//!   N2  An incomplete request is not started. Nor is one that the server finds when its client has left without
+//!       `DISCONNECT`: the client may have sent it again over its next connection, and have written the same blocks since.
+//!       All requests before a `DISCONNECT` are done, as the protocol demands.
 //!   N3  A client can hold no more memory than [`IN_FLIGHT_BYTES_MAX`], apart from some blocks for each of its requests: what
 //!       zeroes a range writes the same zeroes for all clients.
 
@@ -66,6 +67,8 @@ struct Shared {
     connections: RefCell<Vec<(u64, Stream)>>,
     next: Cell<u64>,
     changed: Event,
+    /// The server ends: it starts no further request.
+    ends: Cell<bool>,
 }
 
 impl Server {
@@ -95,6 +98,7 @@ impl Server {
             connections: RefCell::default(),
             next: Cell::new(0),
             changed: Event::new(),
+            ends: Cell::new(false),
         };
         Ok(Server { rt: rt.clone(), reactor: reactor.clone(), shared: Rc::new(shared), listeners })
     }
@@ -104,8 +108,9 @@ impl Server {
         self.listeners.iter().map(|listener| listener.address.uri()).collect()
     }
 
-    /// Serves until `stop` completes. Then requests that have arrived are done, and the device is flushed and released:
-    /// when this returns success, everything is durable.
+    /// Serves until `stop` completes. Then requests that have started are done, except that what writes zeroes ends after
+    /// one piece without a reply; the device is flushed and released. When this returns success, everything that was
+    /// acknowledged is durable.
     ///
     /// # Errors
     /// When no more connections can be accepted, or the device cannot be closed.
@@ -115,6 +120,7 @@ impl Server {
             Either::Left(((), _)) => Ok(()),
             Either::Right(((error, _, _), _)) => Err(ServeError::Accept(error)),
         };
+        self.shared.ends.set(true);
         for (_, stream) in self.shared.connections.borrow().iter() {
             stream.shut();
         }
@@ -174,6 +180,8 @@ struct Connection {
     requests: Cell<u64>,
     bytes: Cell<u64>,
     ended: Event,
+    /// Whether the client ends with `DISCONNECT`, as soon as that is known.
+    disconnects: Cell<Option<bool>>,
 }
 
 impl Shared {
@@ -188,8 +196,9 @@ impl Shared {
         };
         let (requests, bytes) = (Cell::new(0), Cell::new(0));
         let replies = Gate::new();
+        let (ended, disconnects) = (Event::new(), Cell::new(None));
         let connection =
-            Rc::new(Connection { shared: self, stream, negotiated, replies, requests, bytes, ended: Event::new() });
+            Rc::new(Connection { shared: self, stream, negotiated, replies, requests, bytes, ended, disconnects });
         let closed = connection.take_requests().await;
         loop {
             let ended = connection.ended.wait();
@@ -219,6 +228,7 @@ impl Connection {
         let head: [u8; REQUEST_BYTES] = self.stream.number().await?;
         let request = Request::decode(&head).ok_or(Closed::Nonsense)?;
         if request.command == command::DISCONNECT {
+            self.disconnects.set(Some(true));
             return Ok(false);
         }
         let checked = self.shared.disk.check(&request);
@@ -233,6 +243,9 @@ impl Connection {
         let carries = sends || request.command == command::READ;
         let bytes = if carries { u64::from(request.length) } else { 0 };
         self.wait_for_room(bytes).await; // N3
+        if self.has_left() {
+            return Err(Closed::Short); // N2
+        }
         let data = match sends {
             true => {
                 let mut buf = Buf::dirty(request.length as usize);
@@ -266,8 +279,29 @@ impl Connection {
         }
     }
 
+    /// True when the client has left without `DISCONNECT`, or the server ends: then no request is started. N2
+    fn has_left(&self) -> bool {
+        if self.shared.ends.get() {
+            return true;
+        }
+        if !self.stream.is_closed() {
+            return false;
+        }
+        // All that the client has sent is here. The last bytes of data can look like `DISCONNECT`: then the rest is done.
+        let disconnects = self.disconnects.get().unwrap_or_else(|| {
+            let last = self.stream.last::<REQUEST_BYTES>().and_then(|bytes| Request::decode(&bytes));
+            last.is_some_and(|request| request.command == command::DISCONNECT)
+        });
+        self.disconnects.set(Some(disconnects));
+        !disconnects
+    }
+
     /// Executes a request and answers it. A client that is gone gets no answer, and its connection ends by itself.
     async fn perform(&self, request: &Request, data: Data) {
+        // Nothing waits between here and the place in the order of the requests for the same bytes. N2
+        if self.has_left() {
+            return;
+        }
         let Request { offset, length, flags, .. } = *request;
         let (disk, fua) = (&self.shared.disk, flags & flag::FUA != 0);
         let result = match request.command {
@@ -284,7 +318,10 @@ impl Connection {
             command::WRITE => disk.write(offset, data, fua).await,
             command::FLUSH => disk.flush().await,
             command::TRIM => disk.trim(offset, length, fua).await,
-            command::WRITE_ZEROES => disk.zero(offset, length, fua, flags & flag::NO_HOLE == 0).await,
+            command::WRITE_ZEROES => {
+                let go_on = || !self.has_left();
+                disk.zero(offset, length, fua, flags & flag::NO_HOLE == 0, &go_on).await
+            }
             other => Err(Refusal::new(Error::Unsupported, format!("there is no command {other}"))),
         };
         let answered = match result {

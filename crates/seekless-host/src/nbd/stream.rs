@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::reactor::{File, Reactor};
 
@@ -84,6 +85,24 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// True when the other side has closed the connection, or this one has. What it sent before can still be read.
+    pub(super) fn is_closed(&self) -> bool {
+        let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A call that fails says nothing about the connection; reading it will.
+        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0) && fds[0].revents().intersects(ends)
+    }
+
+    /// The last `N` bytes of what has arrived, which stays to be read; `None` when that is less, or cannot be read.
+    pub(super) fn last<const N: usize>(&self) -> Option<[u8; N]> {
+        let count = rustix::io::ioctl_fionread(&*self.socket).ok()?;
+        let mut bytes = vec![0; usize::try_from(count).ok()?];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let (_, count) = rustix::net::recv(&*self.socket, &mut bytes[..], flags).ok()?;
+        bytes[..count.min(bytes.len())].last_chunk().copied()
     }
 
     /// Ends the connection in both directions; pending reads and writes fail.

@@ -1,10 +1,13 @@
 //! Aim: the protocol, with correct clients and with incorrect ones. Method: a server on its own socket and a client,
 //! byte by byte, on another thread.
 
+mod leaving;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use seekless::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -29,6 +32,8 @@ enum Offer {
     Vld,
     /// Everything except flushes fails.
     Failing,
+    /// Writes wait for the test.
+    Held(Arc<leaving::Hold>),
 }
 
 /// Runs a client against a server.
@@ -55,6 +60,7 @@ fn with_server(offer: Offer, client: impl FnOnce(&Path) + Send + 'static) {
                 device.add(Rule::new(Kinds::READ | Kinds::WRITE, When::Always, Effect::Error));
                 device
             }
+            Offer::Held(ref hold) => Rc::new(leaving::HeldDevice { rt: rt.clone(), memory, hold: hold.clone() }),
         };
         let read_only = matches!(offer, Offer::ReadOnly);
         let server =
@@ -63,7 +69,13 @@ fn with_server(offer: Offer, client: impl FnOnce(&Path) + Send + 'static) {
         let client = std::thread::spawn(move || client(&for_client));
         let ended = reactor.blocking(move || client.join());
         let failed = std::cell::Cell::new(false);
-        server.serve(async { failed.set(ended.await.is_err()) }).await.expect("it ends well");
+        let stop = async {
+            failed.set(ended.await.is_err());
+            if let Offer::Held(hold) = &offer {
+                hold.release();
+            }
+        };
+        server.serve(stop).await.expect("it ends well");
         assert!(!failed.get(), "the client has failed; its panic is above");
     };
     executor.block_on(run).expect("it comes to an end");
