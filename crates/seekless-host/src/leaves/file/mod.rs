@@ -16,6 +16,8 @@
 //!   F4  No write goes through the page cache while another by-passes it. When the second ends, the kernel drops what the
 //!       cache has of its pages, and of those together with them; if one has been changed in the meantime, it reports that
 //!       as an I/O error of the file with the next sync.
+//!   F5  Nothing is read before the kernel has dropped what its cache has of the store. After a failed sync it keeps the pages
+//!       that it could not write, as if they were written: what is built on them is gone with the next power cut.
 
 mod below;
 mod claim;

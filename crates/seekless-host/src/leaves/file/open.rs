@@ -175,9 +175,7 @@ impl FileDevice {
             look_above(&all.collect::<Vec<_>>()).map_err(refused)?
         };
         let below: Vec<OwnedFd> = below.into_iter().map(|locked| locked.file).collect();
-        if !below.is_empty() {
-            forget_what_was_read(std::iter::once(&file).chain(&below));
-        }
+        forget_what_was_read(std::iter::once(&file).chain(&below)); // F5
         let claim = if options.read_only { None } else { claim(path, block_device)? };
 
         let bytes = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(error("find the size of"))?;
@@ -286,11 +284,11 @@ fn not_a_store(path: &Path, found: FileType) -> FileError {
     FileError::NotAStore { path: path.to_owned(), kind, hint }
 }
 
-/// Has the kernel forget what it has read of files that show the bytes of each other. While any program has a loop device open, it keeps what it has
-/// read of it, although its file may have been written since, by its name.
+/// Has the kernel forget what it has of a store, and of the files below it, where that need not be what is stored: F5, and while any program has
+/// a loop device open, the kernel keeps what it has read of it, although its file may have been written since, by its name.
 fn forget_what_was_read<'a>(files: impl Iterator<Item = &'a OwnedFd>) {
     for file in files {
-        // A hint, which the kernel follows for all that is not being changed.
+        // A hint, which the kernel follows for all that is not being changed. An error of what is being written comes with the next sync.
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     }
 }

@@ -1,6 +1,8 @@
 //! Aim: the device stores every write, reports what it cannot do, and never hides a lost write. Method: real files in a
 //! temporary directory, on both backends; full disks and failing syncs on a small tmpfs (as root).
 
+mod lost;
+
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
 use std::task::Poll;
