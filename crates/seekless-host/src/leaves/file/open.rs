@@ -127,8 +127,28 @@ impl FileDevice {
         bytes: u64,
         options: FileOptions,
     ) -> Result<FileDevice, FileError> {
-        let error = |action| move |cause| FileError::Os { action, path: path.to_owned(), cause };
         let file = open_file(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | direct_flag(options), "create")?;
+        FileDevice::create_in(rt, reactor, path, bytes, options, file)
+    }
+
+    /// The same in a new file, which other processes see from its opening on: it is theirs if they lock it first.
+    pub(super) fn create_in(
+        rt: &Rt,
+        reactor: &Reactor,
+        path: &Path,
+        bytes: u64,
+        options: FileOptions,
+        file: OwnedFd,
+    ) -> Result<FileDevice, FileError> {
+        let error = |action| move |cause| FileError::Os { action, path: path.to_owned(), cause };
+        lock(&file, path, options.read_only, false)?;
+        let stat = rustix::fs::fstat(&file).map_err(error("examine"))?;
+        if stat.st_size != 0 || stat.st_nlink == 0 {
+            // Another process has had it in between.
+            return Err(FileError::InUse { path: path.to_owned(), users: Users::default() });
+        }
+        // Keeps the lock until a partial image has no name any more.
+        let held = file.try_clone();
         let made = (|| {
             rustix::fs::ftruncate(&file, bytes).map_err(error("set the size of"))?;
             rustix::fs::fsync(&file).map_err(error("sync"))?;
@@ -139,6 +159,7 @@ impl FileDevice {
             // A partial image is useless; the first error is the one to report.
             let _ = rustix::fs::unlink(path);
         }
+        drop(held);
         made
     }
 

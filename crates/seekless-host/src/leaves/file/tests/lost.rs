@@ -29,3 +29,25 @@ fn the_next_user_does_not_read_lost_writes() {
         }
     }
 }
+
+/// F2: a new file is of the process that locks it first. Method: another one opens, locks and fills it between the two steps of a creation,
+/// and has ended by then or not.
+#[test]
+fn a_file_of_another_is_not_created_again() {
+    use rustix::fs::{FlockOperation, flock};
+    for bench in benches() {
+        for has_ended in [false, true] {
+            let new = std::fs::File::options().read(true).write(true).create_new(true).open(bench.path()).unwrap();
+            let other = std::fs::File::options().write(true).open(bench.path()).unwrap();
+            flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+            std::io::Write::write_all(&mut &other, b"content").unwrap();
+            let other = (!has_ended).then_some(other);
+            let created =
+                FileDevice::create_in(bench.executor.rt(), &bench.reactor, &bench.path(), MIB, BUFFERED, new.into());
+            assert!(matches!(created, Err(FileError::InUse { .. })), "{created:?}");
+            assert_eq!(std::fs::read(bench.path()).unwrap(), b"content", "the other one has ended: {has_ended}");
+            drop(other);
+            std::fs::remove_file(bench.path()).unwrap();
+        }
+    }
+}
