@@ -467,6 +467,10 @@ impl BlockDevice for FileDevice {
         if shared.read_only {
             return Err(DeviceError::ReadOnly);
         }
+        if at.byte_offset() + bytes == shared.geometry.bytes() {
+            // This write would give a truncated image its size again.
+            shared.look_at_the_image();
+        }
         shared.check_failed("write", at, bytes)?;
         add(&shared.counts.writes, 1);
         add(&shared.counts.write_bytes, bytes);

@@ -51,3 +51,30 @@ fn a_file_of_another_is_not_created_again() {
         }
     }
 }
+
+/// An image that was truncated has lost what was in its end, and does not get its size again by a write there. Method: truncated by its name
+/// between a write that was flushed and one of the last block.
+#[test]
+fn a_truncated_image_is_not_made_long_again() {
+    for bench in benches() {
+        for flags in [WriteFlags::NONE, WriteFlags::FUA] {
+            let device = bench.create(MIB, BUFFERED);
+            let last = Sector(MIB / SECTOR_BYTES - 8);
+            let run = async {
+                for at in [Sector(0), last] {
+                    device.write(at, Data::from_slice(&[1; 4096]), WriteFlags::NONE).await.unwrap();
+                }
+                device.flush().await.unwrap();
+                std::fs::File::options().write(true).open(bench.path()).unwrap().set_len(0).unwrap();
+                let write = device.write(last, Data::from_slice(&[2; 4096]), flags).await;
+                assert!(
+                    matches!(&write, Err(DeviceError::Io { cause, .. }) if cause.contains("truncated")),
+                    "{write:?}"
+                );
+                device.flush().await.unwrap_err();
+            };
+            bench.executor.block_on(run).unwrap();
+            std::fs::remove_file(bench.path()).unwrap();
+        }
+    }
+}
