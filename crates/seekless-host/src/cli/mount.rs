@@ -23,7 +23,7 @@ use super::{
     Done, Failure, daemon, diagnose, logging, meant, metrics, notify, output, panic, patience, read_stack, statistics,
 };
 use crate::disk_file::DiskFile;
-use crate::fuse::{self, DeadMount, Mount, MountOptions, Operations, Remount, RemountError, TransportChoice};
+use crate::fuse::{self, DeadMount, Kept, Mount, MountOptions, Operations, Remount, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
 use crate::memory;
 use crate::mount_table::{self, MountInfo};
@@ -504,8 +504,11 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         };
         let ended = mount.serve(stop).await;
         watch.look();
-        ended?;
-        log::info!("unmounted from {place}; everything is durable");
+        let durable = match ended? {
+            Kept::Everything => "everything",
+            Kept::Answered => "everything that was answered",
+        };
+        log::info!("unmounted from {place}; {durable} is durable");
         Ok(0)
     });
     if let Some(pid_file) = &pid_file {

@@ -55,4 +55,4 @@ pub use presence::Presence;
 pub(crate) use presence::{DaemonState, is_moved, mount_point_of, to_unmount};
 pub use remount::{Remount, RemountError, listed_options_of};
 pub use reply::CacheTimes;
-pub use serve::{Mount, ServeError};
+pub use serve::{Kept, Mount, ServeError};

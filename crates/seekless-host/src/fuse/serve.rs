@@ -67,6 +67,15 @@ pub enum ServeError {
     ByForce,
 }
 
+/// What is durable after a proper end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// Everything.
+    Everything,
+    /// Everything that was answered. Programs used the mount to its end; what they have written since without a sync is lost.
+    Answered,
+}
+
 /// A mounted file system.
 pub struct Mount {
     rt: Rt,
@@ -262,15 +271,18 @@ impl Mount {
     }
 
     /// Answers requests until the file system is unmounted, or `stop` completes, which unmounts it. Then closes the
-    /// file system: when this returns success, everything is durable.
-    pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    /// file system.
+    ///
+    /// # Errors
+    /// When it could not be closed, or has ended in another way, perhaps with users.
+    pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<Kept, ServeError> {
         let farewell = std::mem::take(&mut self.farewell);
         let served = self.serve_and_close(stop).await;
         farewell.say(served.as_ref().err().map(ToString::to_string));
         served
     }
 
-    async fn serve_and_close(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    async fn serve_and_close(self, stop: impl Future<Output = ()>) -> Result<Kept, ServeError> {
         self.guard.left.set(Left::DeadMount);
         let ending = Ending::default();
         let chores = [
@@ -291,7 +303,8 @@ impl Mount {
         }
         closed.map_err(ServeError::Close)?;
         match ended.map_err(ServeError::Transport)? {
-            Ended::Unmounted => Ok(()),
+            Ended::Unmounted => Ok(Kept::Everything),
+            Ended::InUse => Ok(Kept::Answered),
             Ended::InUseElsewhere => Err(ServeError::InUseElsewhere),
             Ended::ByForce => Err(ServeError::ByForce),
             Ended::Aborted => {
@@ -303,6 +316,17 @@ impl Mount {
 
     fn chore(&self, ending: &Ending) -> Chore {
         Chore { rt: self.rt.clone(), session: self.session.clone(), ending: ending.clone() }
+    }
+
+    /// What becomes of users of a mount that ends.
+    fn what_users_get(&self) -> String {
+        let get = "its users get errors now, and what they have written since without a sync is lost";
+        match self.negotiated.flags.contains(InitFlags::WRITEBACK_CACHE) {
+            true => {
+                format!("{get}. The kernel collects writes (-o writeback), so write(2) may give no error: fsync does")
+            }
+            false => get.into(),
+        }
     }
 
     async fn run_until(&self, stop: impl Future<Output = ()>) -> Result<Ended, Errno> {
@@ -339,16 +363,17 @@ impl Mount {
         let mount_point = self.guard.mounted.mount_point.display();
         match unmounted {
             Ok(Unmounted::Before | Unmounted::Now) => {}
-            Ok(Unmounted::InUse) => log::warn!("{mount_point} was in use; its users get errors now"),
+            Ok(Unmounted::InUse) => log::warn!("{mount_point} was in use; {}", self.what_users_get()),
             Err(error) => log::error!("cannot unmount {mount_point}: {error}"),
         }
+        let proper_end = if let Ok(Unmounted::InUse) = unmounted { Ended::InUse } else { Ended::Unmounted };
         let run = match ended {
-            Either::Left(ended) => return ended.map(|_| Ended::Unmounted),
+            Either::Left(ended) => return ended.map(|_| proper_end),
             Either::Right(run) => run,
         };
         match select(run, self.rt.sleep(GOODBYE)).await {
             // The unmount was requested, so this is a proper end, even if it took an abort.
-            Either::Left((ended, _)) => ended.map(|_| Ended::Unmounted),
+            Either::Left((ended, _)) => ended.map(|_| proper_end),
             Either::Right(((), run)) => {
                 self.guard.mounted.abort();
                 if let Either::Left((Err(error), _)) = select(run, self.rt.sleep(GOODBYE)).await {
@@ -358,11 +383,9 @@ impl Mount {
                     Ok(Unmounted::Before) => Ok(Ended::InUseElsewhere),
                     Err(_) => Ok(Ended::ByForce),
                     _ => {
-                        log::warn!(
-                            "{mount_point} was still in use elsewhere, as in another mount namespace; its users get errors now, and \
-                             what they have written since without a sync is lost"
-                        );
-                        Ok(Ended::Unmounted)
+                        let get = self.what_users_get();
+                        log::warn!("{mount_point} was still in use elsewhere, as in another mount namespace; {get}");
+                        Ok(Ended::InUse)
                     }
                 }
             }
@@ -373,6 +396,8 @@ impl Mount {
 /// How a mount ended.
 enum Ended {
     Unmounted,
+    /// We unmounted it although it had users.
+    InUse,
     Aborted,
     /// Something else had unmounted it, and users were left, which get errors now.
     InUseElsewhere,

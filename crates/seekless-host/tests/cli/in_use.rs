@@ -1,9 +1,12 @@
 //! Exclusive use: directories in which a layer stores files, alone or one inside the other; and images whose last
 //! daemon still writes.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,6 +39,52 @@ fn daemon(scratch: &Scratch) -> Pid {
 fn assert_refused(ended: &Ended, what: &str) {
     assert_ne!(ended.code, 0, "{what} is not refused");
     assert!(ended.err.contains("is in use by another mount or process"), "{what}: {}", ended.err);
+}
+
+/// Aim: a mount that ends while programs write keeps what they have synced before, and its log says that what came later is lost, also
+/// where the kernel collects writes and accepts them without an error. Method: a thread that appends records through SIGTERM.
+#[test]
+fn the_end_of_a_mount_in_use_says_what_is_lost() {
+    if !can_mount() {
+        return;
+    }
+    let line = "lfs / file:a.img";
+    for (options, is_collected) in [("writeback", true), ("nosuid", false)] {
+        let scratch = Scratch::new();
+        scratch.make_directory("mnt");
+        scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+        scratch.good(&["mount", line, "mnt", "-o", options, "--pid-file", "pid", "--log-file", "log"]);
+        let mut file = std::fs::File::create(scratch.path("mnt/log")).unwrap();
+        file.write_all(b"synced\n").unwrap();
+        file.sync_all().unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let has_ended = ended.clone();
+        let writer = std::thread::spawn(move || {
+            while !has_ended.load(Ordering::Relaxed) {
+                let _ = file.write_all(b"record\n");
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            (file.write_all(b"last\n").is_ok(), file.sync_all().is_ok())
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        let pid = daemon(&scratch);
+        kill_process(pid, Signal::TERM).unwrap();
+        wait_for("the end", || !Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
+        ended.store(true, Ordering::Relaxed);
+        let (is_accepted, is_synced) = writer.join().unwrap();
+        assert!(!is_synced && (is_collected || !is_accepted), "{options}");
+        let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+        assert!(log.contains("what they have written since without a sync is lost"), "{options}: {log}");
+        assert_eq!(log.contains("write(2) may give no error: fsync does"), is_collected, "{options}: {log}");
+        assert!(log.contains("everything that was answered is durable"), "{options}: {log}");
+        assert!(!log.contains("; everything is durable"), "{options}: {log}");
+        scratch.good(&["mount", line, "mnt", "--log-file", "log"]);
+        assert!(std::fs::read(scratch.path("mnt/log")).unwrap().starts_with(b"synced\n"), "{options}");
+        scratch.good(&["umount", "mnt"]);
+        let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+        assert!(log.contains("; everything is durable"), "{options}: {log}");
+        assert!(scratch.good(&["fsck", "--data", line]).contains("clean"), "{options}");
+    }
 }
 
 /// Aim: a layer that writes has its directory exclusively, whichever of the two is inside the other and whichever comes
