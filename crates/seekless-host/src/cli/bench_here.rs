@@ -85,6 +85,9 @@ fn told(path: &Path, tell: impl Fn(&Path) -> Result<(), SyncError>) -> Option<io
     match tell(path) {
         Ok(()) => Some(Ok(())),
         Err(SyncError::NotOurs { .. }) => None,
+        Err(error @ SyncError::NotPermitted { .. }) => {
+            Some(Err(io::Error::new(io::ErrorKind::PermissionDenied, error.to_string())))
+        }
         Err(error) => Some(Err(io::Error::other(error.to_string()))),
     }
 }

@@ -315,6 +315,8 @@ pub enum SyncError {
     Dead { path: PathBuf },
     #[error("data written to {} may not be durable: {cause}", path.display())]
     Failed { path: PathBuf, cause: String },
+    #[error("{}: only root and the user of its daemon can empty the caches of a mount", path.display())]
+    NotPermitted { path: PathBuf },
     #[error("the daemon of {} does not report its counters: {cause}; an earlier version of the program cannot",
         path.display())]
     Statistics { path: PathBuf, cause: Errno },
@@ -332,7 +334,7 @@ pub fn sync(path: &Path) -> Result<(), SyncError> {
 /// Drops the file system's own caches for the mount that holds `path`. The kernel's caches are not affected.
 ///
 /// # Errors
-/// As [`sync`].
+/// As [`sync`]; `NotPermitted` for users other than root and that of the daemon.
 pub fn drop_caches(path: &Path) -> Result<(), SyncError> {
     tell(path, DROP_CACHES_ATTRIBUTE)
 }
@@ -397,6 +399,9 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
         }
         // A daemon of an earlier version, which reacts to setting the attribute.
         Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+        Err(Errno::PERM) if attribute == DROP_CACHES_ATTRIBUTE => {
+            return Err(SyncError::NotPermitted { path: path.to_owned() });
+        }
         Err(cause) => return Err(failed(cause)),
     }
     match rustix::fs::fsetxattr(&root, &*name, b"1", XattrFlags::empty()) {

@@ -30,7 +30,7 @@ pub(super) const OTHERS_WAIT: &str = "other requests wait for what the kernel st
 pub(super) const ACCESS_ATTRIBUTE: &[u8] = b"seekless.access";
 
 /// Reading or setting this extended attribute drops the file system's caches, for benchmarks that read
-/// cold.
+/// cold. It is for root and the user of the daemon, as it slows down all others.
 pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
 
 /// The value of this extended attribute is what the parts of the stack have counted so far, as JSON.
@@ -43,11 +43,16 @@ pub(crate) const BELOW_ATTRIBUTE: &[u8] = b"seekless.below";
 /// The value of [`BELOW_ATTRIBUTE`] for the user `uid`.
 pub(super) fn below_value(stored: &OutsideName, uid: u32) -> Vec<u8> {
     let mut value = format!("{} {}", stored.device, stored.inode).into_bytes();
-    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+    if has_rights_of_daemon(uid) {
         value.push(b' ');
         value.extend_from_slice(&stored.path);
     }
     value
+}
+
+/// Whether a user may do what the daemon may: root, and the daemon's user.
+pub(super) fn has_rights_of_daemon(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// Longest value that the kernel passes on.

@@ -404,7 +404,7 @@ impl Session {
             Operation::Syncfs => done(fs.syncfs().await?),
             Operation::Statfs => Reply::of(&statfs(&fs.statfs().await?)),
             Operation::Setxattr { name, value, mode, kill_set_group_id } => {
-                self.set_attribute(ino, name, value, mode, kill_set_group_id).await?
+                self.set_attribute((ino, uid), name, value, mode, kill_set_group_id).await?
             }
             Operation::Getxattr { name, bytes } => attributes::reply(self.attribute(ino, uid, name).await?, bytes),
             Operation::Listxattr { bytes } => attributes::reply(self.attribute_names(ino, uid).await?, bytes),
@@ -696,6 +696,7 @@ fn changes_something(operation: &Operation<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    mod commands;
     mod past_cache;
     mod refused;
 

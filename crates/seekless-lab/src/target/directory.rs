@@ -19,7 +19,8 @@ use crate::LabError;
 pub struct Host {
     /// Makes everything in the file system of this directory durable.
     pub sync: fn(&File, &Path) -> io::Result<()>,
-    /// Drops the caches of the directory's server, besides those of the kernel.
+    /// Drops the caches of the directory's server, besides those of the kernel. `PermissionDenied` where this user may not: the
+    /// measurement goes on and says so.
     pub drop_caches: fn(&Path) -> io::Result<()>,
 }
 
@@ -240,12 +241,16 @@ impl Target for Directory {
     }
 
     async fn drop_caches(&self) -> Result<Coldness, LabError> {
-        (self.host.drop_caches)(&self.home).map_err(failed("drop the caches of", &self.home))?;
+        let refused = match (self.host.drop_caches)(&self.home) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(error.to_string()),
+            dropped => dropped.map(|()| None).map_err(failed("drop the caches of", &self.home))?,
+        };
         if drop_kernel_caches().is_ok() {
-            return Ok(Coldness::Cold);
+            return Ok(refused.map_or(Coldness::Cold, Coldness::Partly));
         }
         self.drop_file_data().map_err(failed("drop the cached data below", &self.home))?;
-        Ok(Coldness::Partly("only root can drop names and attributes; file data was dropped".into()))
+        let left = "only root can drop names and attributes; file data was dropped";
+        Ok(Coldness::Partly(refused.map_or_else(|| left.into(), |refused| format!("{left}; {refused}"))))
     }
 
     async fn space(&self) -> Result<Space, LabError> {

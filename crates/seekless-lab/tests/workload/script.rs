@@ -1,5 +1,6 @@
 //! Workloads that are written outside. Method: lists of calls, right and wrong, on a stack in virtual time and in a directory.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use seekless::rt::{HostProfile, Work};
@@ -7,7 +8,7 @@ use seekless::stack::Stack;
 use seekless::units::Nanos;
 use seekless_lab::LabError;
 use seekless_lab::run::{Run, run_in_directory, simulate};
-use seekless_lab::target::Host;
+use seekless_lab::target::{Coldness, Host};
 use seekless_lab::workload::Unit;
 use seekless_lab::workload::script::{Answer, Call, Calls, Next, Path, Script, Scripted};
 
@@ -157,6 +158,25 @@ fn wrong_calls_are_refused() {
 }
 
 /// In a directory of the host nothing is left, and nothing outside of the workload's own directory is reached.
+/// A user who may not empty the caches of a mount measures all the same, and the result says so.
+#[test]
+fn caches_that_stay_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixed = Fixed { calls: in_one_phase(vec![Call::DropCaches]), answers: Arc::default() };
+    let program = Scripted { script: Box::new(fixed), seed: 1 };
+    let run = |drop_caches: fn(&std::path::Path) -> io::Result<()>| {
+        let host = Host { sync: |_, _| Ok(()), drop_caches };
+        run_in_directory(folder.path().to_str().unwrap(), host, &program, &GO_ON)
+    };
+    let refused = run(|_| Err(io::Error::new(io::ErrorKind::PermissionDenied, "only root may"))).unwrap();
+    assert!(
+        matches!(&refused.coldness, Coldness::Partly(left) if left.contains("only root may")),
+        "{:?}",
+        refused.coldness
+    );
+    assert!(run(|_| Err(io::Error::other("the disk is broken"))).is_err());
+}
+
 #[test]
 fn directories_are_left_as_they_were() {
     let folder = tempfile::tempdir().unwrap();

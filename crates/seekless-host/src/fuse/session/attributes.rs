@@ -8,7 +8,7 @@ use super::{CAPABILITIES, Session};
 use crate::fuse::abi::{self, InitFlags};
 use crate::fuse::names::{
     ACCESS_ATTRIBUTE, ARRIVED_ATTRIBUTE, BELOW_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE,
-    OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE, STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, below_value,
+    OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE, STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, below_value, has_rights_of_daemon,
 };
 use crate::fuse::passthrough::{self, Privileges};
 use crate::fuse::reply::Reply;
@@ -17,7 +17,7 @@ impl Session {
     /// Sets an extended attribute. Two names of the root are commands.
     pub(super) async fn set_attribute(
         &self,
-        ino: Ino,
+        (ino, uid): (Ino, u32),
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
@@ -32,7 +32,10 @@ impl Session {
         }
         match (ino, name) {
             (Ino::ROOT, SYNC_ATTRIBUTE) => self.fs.syncfs().await?,
-            (Ino::ROOT, DROP_CACHES_ATTRIBUTE) => self.fs.drop_caches().await?,
+            (Ino::ROOT, DROP_CACHES_ATTRIBUTE) => {
+                check_has_rights_of_daemon(uid)?;
+                self.fs.drop_caches().await?;
+            }
             _ => self.fs.setxattr(ino, name, value, mode).await?,
         }
         Ok(Reply::empty())
@@ -54,7 +57,10 @@ impl Session {
                 Err(error @ FsError::Refused(_)) => self.outcome(Err(error)),
                 arrived => arrived?.to_text().into_bytes(),
             },
-            DROP_CACHES_ATTRIBUTE => self.outcome(fs.drop_caches().await),
+            DROP_CACHES_ATTRIBUTE => {
+                check_has_rights_of_daemon(uid)?;
+                self.outcome(fs.drop_caches().await)
+            }
             _ => fs.getxattr(ino, name).await?,
         })
     }
@@ -108,6 +114,10 @@ impl Session {
             Ok(())
         }
     }
+}
+
+fn check_has_rights_of_daemon(uid: u32) -> FsResult<()> {
+    if has_rights_of_daemon(uid) { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
 /// The value of an extended attribute, for a caller with a buffer of `bytes`; with 0, only its size.
