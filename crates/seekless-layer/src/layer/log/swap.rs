@@ -71,7 +71,12 @@ impl FoundFile {
     pub(super) async fn of(fs: &Fs, ino: Ino) -> FsResult<FoundFile> {
         let attr = fs.getattr(ino, None).await?;
         let mut attributes = Vec::new();
-        for name in fs.listxattr(ino).await? {
+        let names = match fs.listxattr(ino).await {
+            // There are none where there can be none, as on sshfs.
+            Err(FsError::Unsupported) => Vec::new(),
+            names => names?,
+        };
+        for name in names {
             if name == mark::NAME {
                 continue;
             }

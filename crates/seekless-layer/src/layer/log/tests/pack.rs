@@ -4,10 +4,11 @@
 use super::*;
 use crate::fs::acl::{Acl, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use crate::fs::client::Client;
-use crate::fs::{OpenFlags, OpenProtocol, SetAttr, SetTime, XATTR_CAPABILITY};
+use crate::fs::*;
 use crate::layer::codecs::{Key, Sealed};
 use crate::layer::log::pack::{Direction, Progress, convert};
 use crate::layer::tests::trouble::Trouble;
+use crate::layer::{At, Layer};
 use crate::testing::{MemFsOptions, Tree};
 use crate::units::WallTime;
 
@@ -473,4 +474,52 @@ fn the_lower_of_two_layers_is_not_taken_off_first() {
             lower.close().await.unwrap();
         });
     }
+}
+
+/// A file system without attributes, as sshfs is one.
+struct Bare;
+
+impl Layer for Bare {
+    type Node = ();
+
+    const NAME: &'static str = "bare";
+
+    async fn open_node(&self, _lower: &Fs, _attr: &Attr, _place: Option<EntryName<'_>>) -> FsResult<()> {
+        Ok(())
+    }
+
+    async fn getxattr(&self, _at: At<'_, ()>, _name: &[u8]) -> FsResult<Vec<u8>> {
+        Err(FsError::Unsupported)
+    }
+
+    async fn setxattr(&self, _at: At<'_, ()>, _name: &[u8], _value: &[u8], _mode: XattrMode) -> FsResult<()> {
+        Err(FsError::Unsupported)
+    }
+
+    async fn listxattr(&self, _at: At<'_, ()>) -> FsResult<Vec<Vec<u8>>> {
+        Err(FsError::Unsupported)
+    }
+
+    async fn removexattr(&self, _at: At<'_, ()>, _name: &[u8]) -> FsResult<()> {
+        Err(FsError::Unsupported)
+    }
+
+    fn traits(&self, lower: FsTraits) -> FsTraits {
+        FsTraits { access_lists: false, ..lower }
+    }
+}
+
+/// Files are packed and unpacked where no file can have attributes.
+#[test]
+fn files_without_attributes_are_converted() {
+    simulate(1, async |rt| {
+        let lower = Rc::new(Stacked::new(with_handles(&rt), Bare).await.unwrap());
+        let client = Client::new(lower.clone() as Fs);
+        client.write_file(b"/f", &text(100_000)).await.unwrap();
+        for direction in [Direction::Pack, Direction::Unpack] {
+            let done = convert(&rt, lower.clone(), zstd(), direction, &|_, _| {}).await.unwrap();
+            assert_eq!((done.files_converted, done.left.len()), (1, 0), "{direction:?}: {done:?}");
+            assert_eq!(client.read_file(b"/f").await.unwrap() == text(100_000), direction == Direction::Unpack);
+        }
+    });
 }
