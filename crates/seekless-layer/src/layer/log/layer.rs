@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::file::{File, Form, Times};
+use super::load::{is_forbidden, is_of_one_file};
 use super::mark;
 use super::node::{CommitTurn, Node, OpenFile, SET_ID_BITS, Writer, may_have_capability};
 use super::{ChunkedLayer, count};
@@ -110,7 +111,11 @@ impl Layer for ChunkedLayer {
             return Ok(Node::regular(attr.ino, serial, file));
         }
         let file = RefCell::new(File { mark, has_no_link_count, ..File::unread(attr.size, shift) });
-        self.load(lower, attr.ino, None, &file).await?;
+        match self.load(lower, attr.ino, None, &file).await {
+            // It can be removed and renamed nevertheless, and an opening tries again.
+            Err(error) if is_of_one_file(&error) || is_forbidden(&error) => {}
+            loaded => loaded?,
+        }
         Ok(Node::regular(attr.ino, serial, file.into_inner()))
     }
 

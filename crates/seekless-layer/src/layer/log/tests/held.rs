@@ -621,3 +621,38 @@ fn a_read_of_a_plain_file_shows_no_encoded_bytes() {
         assert!(bench.read_again(b"/f").await == new);
     });
 }
+
+/// Aim: a file whose start cannot be read has a name that can be listed, changed and removed, and content again once it can be read.
+/// Method: two files without a mark, whose reads fail.
+#[test]
+fn a_file_whose_start_cannot_be_read_can_be_removed() {
+    for error in [FsError::Host(5), FsError::Host(13)] {
+        simulate(1, async |rt| {
+            let bench = Bench::new(rt.clone(), patient(Arc::new(Zstd::default()))).await;
+            {
+                let client = Client::new(bench.stack().await);
+                client.write_file(b"/f", &noise(1, 9_000)).await.unwrap();
+                client.write_file(b"/g", &noise(2, 9_000)).await.unwrap();
+                client.fs().close().await.unwrap();
+            }
+            let below = Client::new(bench.model.clone() as Fs);
+            for path in [b"/f", b"/g"] {
+                below.remove_xattr(path, mark::NAME).await.unwrap();
+            }
+            let client = Client::new(bench.stack().await);
+            let refused = error.clone();
+            bench.held().refuse(move |call, _, _| (call == Call::Read).then(|| refused.clone()));
+            assert_eq!(client.stat(b"/f").await.map(|attr| attr.kind), Ok(FileKind::Regular), "{error}");
+            for path in [b"/f", b"/g"] {
+                assert_eq!(client.read_file(path).await, Err(error.clone()));
+            }
+            client.unlink(b"/f").await.unwrap();
+            client.rename(b"/g", b"/h", RenameMode::Replace).await.unwrap();
+            bench.held().allow();
+            assert!(client.read_file(b"/h").await.unwrap() == noise(2, 9_000), "{error}");
+            assert_eq!(client.stat(b"/h").await.unwrap().size, 9_000, "{error}");
+            assert_eq!(client.stat(b"/f").await.map(drop), Err(FsError::NotFound), "{error}");
+            client.fs().close().await.unwrap();
+        });
+    }
+}
