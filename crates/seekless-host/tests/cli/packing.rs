@@ -211,7 +211,7 @@ fn a_leftover_of_another_user_is_left_alone() {
         let of_m = format!(".seekless-pack-{}", number("m"));
         let own = format!(".seekless-pack-{}", number("z"));
         for name in [&of_other, &of_m, &own] {
-            scratch.write(&format!("data/shared/{name}"), "half of it");
+            scratch.write(&format!("data/shared/{name}"), &text(200_000)[..65_536]);
         }
         for name in ["", "of-other", &of_other, &of_m] {
             give(name, OTHER);

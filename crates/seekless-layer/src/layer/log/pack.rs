@@ -184,6 +184,25 @@ impl Side<'_> {
         Ok(Some((start, Data::from_slice(&bytes.concat()))))
     }
 
+    /// Whether each of its sectors is zero, or the same in `other`. What a power cut leaves of a copy is so, too.
+    async fn is_part_of(&self, other: Side<'_>) -> FsResult<bool> {
+        const SECTOR_BYTES: usize = 512;
+        let mut at = 0;
+        while let Some((start, piece)) = self.next_piece(at).await? {
+            let pieces = other.fs.read(other.ino, other.handle, start, PIECE_BYTES).await?;
+            let theirs: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+            let theirs = theirs.concat();
+            let is_same = |(number, sector): (usize, &[u8])| {
+                is_zero(sector) || theirs.get(number * SECTOR_BYTES..).is_some_and(|rest| rest.starts_with(sector))
+            };
+            if !piece.chunks(SECTOR_BYTES).enumerate().all(is_same) {
+                return Ok(false);
+            }
+            at = start + u64::from(PIECE_BYTES);
+        }
+        Ok(true)
+    }
+
     /// Checksum of what is not zero, and the size.
     async fn checksum(&self) -> FsResult<(u32, u64)> {
         let (mut crc, mut at) = (0, 0);
@@ -371,25 +390,56 @@ impl PackJob {
     }
 
     /// Whether `entry`, whose name says so, is left over from an interrupted conversion: the new file, beside the file that it was made from,
-    /// or the old one, which had swapped names with it and has not changed since. Any other file of such a name belongs to a user.
+    /// or the old one, which had swapped names with it and has not changed since. Both hold nothing that the other file does not. Any other
+    /// file of such a name belongs to a user.
     async fn is_unfinished(&self, directory: &[u8], entry: &ListedEntry, entries: &[ListedEntry]) -> FsResult<bool> {
         let Some(converted) = converted_ino(entry) else { return Ok(false) };
-        let mut others = entries.iter().filter(|other| other.name != entry.name && other.kind == FileKind::Regular);
-        if entry.ino != converted {
-            return Ok(others.any(|other| other.ino == converted));
-        }
+        let others = entries.iter().filter(|other| other.name != entry.name && other.kind == FileKind::Regular);
+        let path_of = |name: &[u8]| [directory, b"/", name].concat();
+        // By lookups: the numbers in a listing may be others, as in an overlay.
+        let Some(own) = unless_removed(self.lower.stat(&path_of(&entry.name)).await)? else { return Ok(false) };
         // The new file got all of these.
-        let given = async |name: &[u8]| {
-            let attr = unless_removed(self.lower.stat(&[directory, b"/", name].concat()).await)?;
-            FsResult::Ok(attr.map(|attr| (attr.mtime, attr.permissions, attr.uid, attr.gid, attr.links)))
-        };
-        let Some(unchanged) = given(&entry.name).await? else { return Ok(false) };
+        let given = |attr: &Attr| (attr.mtime, attr.permissions, attr.uid, attr.gid, attr.links);
         for other in others {
-            if given(&other.name).await? == Some(unchanged) {
+            // The listing says at least which files cannot be meant.
+            if entry.ino == own.ino && own.ino != converted && other.ino != converted {
+                continue;
+            }
+            let Some(attr) = unless_removed(self.lower.stat(&path_of(&other.name)).await)? else { continue };
+            let is_meant = if own.ino == converted { given(&attr) == given(&own) } else { attr.ino == converted };
+            if is_meant && self.holds_nothing_else(&path_of(&entry.name), &path_of(&other.name)).await? {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// Whether the file at `path` holds nothing but bytes that the one at `other` has in the same places, and zeroes.
+    ///
+    /// # Errors
+    /// Those of the file systems. Where one of the two cannot be read, the answer is no.
+    async fn holds_nothing_else(&self, path: &[u8], other: &[u8]) -> FsResult<bool> {
+        let answer = self.compare(path, other).await;
+        match answer {
+            Err(error) if is_removed(&error) || is_of_one_file(&error) || is_forbidden(&error) => Ok(false),
+            answer => answer,
+        }
+    }
+
+    /// As [`PackJob::holds_nothing_else`], with all errors.
+    async fn compare(&self, path: &[u8], other: &[u8]) -> FsResult<bool> {
+        let ino = self.top.resolve(path).await?;
+        let compared = match self.top.resolve(other).await {
+            Ok(other) => {
+                let side = |ino| Side { fs: self.top.fs(), ino, handle: None };
+                let compared = side(ino).is_part_of(side(other)).await;
+                self.top.forget(other).await;
+                compared
+            }
+            Err(error) => Err(error),
+        };
+        self.top.forget(ino).await;
+        compared
     }
 
     /// Converts one file, or notes why not.

@@ -277,7 +277,7 @@ fn an_immutable_leftover_is_left() {
         }
         let name = [LEFT, client.stat(b"/d/b").await.unwrap().ino.to_string().as_bytes()].concat();
         let path = [b"/d/", &name[..]].concat();
-        client.write_file(&path, b"half").await.unwrap();
+        client.write_file(&path, &text(10_000)).await.unwrap();
         let ino = client.stat(&path).await.unwrap().ino;
         lower.layer().immutable.set(Some((ino, name.leak())));
         for converted in [2, 0] {
@@ -381,7 +381,7 @@ fn only_unfinished_files_are_removed() {
         client.write_file(b"/f", &text(100_000)).await.unwrap();
         let ino = client.stat(b"/f").await.unwrap().ino;
         let unfinished = format!("/.seekless-pack-{ino}");
-        client.write_file(unfinished.as_bytes(), b"half of").await.unwrap();
+        client.write_file(unfinished.as_bytes(), &text(30_000)).await.unwrap();
         let before = client.read_dir(b"/").await.unwrap().len();
         let done = convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
         assert_eq!(done.files_converted, 1, "{done:?}");
@@ -522,4 +522,47 @@ fn files_without_attributes_are_converted() {
             assert_eq!(client.read_file(b"/f").await.unwrap() == text(100_000), direction == Direction::Unpack);
         }
     });
+}
+
+/// A user's file whose name has come to be that of an unfinished copy, because another file has its number, stays; so does what says so in its
+/// content alone. What is left of a copy, whole, half or with missing sectors, is removed. In both directions.
+#[test]
+fn a_file_of_another_content_is_not_taken_for_a_copy() {
+    let half = text(60_000);
+    let mut torn = text(100_000);
+    torn[4_096..9_216].fill(0);
+    let mut longer = text(100_000);
+    longer.extend_from_slice(b"and more");
+    let mut other = text(100_000);
+    other[70_000] ^= 1;
+    let cases = [(half, true), (torn, true), (longer, false), (other, false), (b"precious".to_vec(), false)];
+    for direction in [Direction::Pack, Direction::Unpack] {
+        for (number, (content, is_copy)) in cases.iter().enumerate() {
+            simulate(1, async |rt| {
+                let lower = with_handles(&rt);
+                let client = Client::new(lower.clone() as Fs);
+                client.write_file(b"/f", &text(100_000)).await.unwrap();
+                if direction == Direction::Unpack {
+                    convert(&rt, lower.clone(), zstd(), Direction::Pack, &|_, _| {}).await.unwrap();
+                }
+                let unfinished = format!("/.seekless-pack-{}", client.stat(b"/f").await.unwrap().ino);
+                let unfinished = unfinished.as_bytes();
+                // A copy in the form of the layer, where that is what it would be.
+                let makes_encoded = direction == Direction::Pack && *is_copy;
+                if makes_encoded {
+                    let top = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+                    top.write_file(unfinished, content).await.unwrap();
+                    top.fs().close().await.unwrap();
+                } else {
+                    client.write_file(unfinished, content).await.unwrap();
+                }
+                let done = convert(&rt, lower.clone(), zstd(), direction, &|_, _| {}).await.unwrap();
+                let top = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+                let left = top.read_file(unfinished).await;
+                let expected = if *is_copy { Err(FsError::NotFound) } else { Ok(content.clone()) };
+                assert!(left == expected, "{direction:?}, case {number}: {done:?}");
+                assert!(top.read_file(b"/f").await.unwrap() == text(100_000), "{direction:?}, case {number}");
+            });
+        }
+    }
 }
