@@ -11,7 +11,7 @@ use super::load::damaged;
 use super::node::{CommitTurn, Node, OpenFile, may_have_privileges};
 use super::{ChunkedLayer, count};
 use crate::device::Data;
-use crate::fs::{Fs, FsResult};
+use crate::fs::{Fs, FsResult, WriteMode};
 use crate::layer::Nodes;
 use crate::units::{KIB, MIB, Nanos};
 
@@ -168,6 +168,7 @@ impl ChunkedLayer {
     async fn move_record(&self, file: OpenFile<'_>, entry: Entry, to: u64) -> FsResult<()> {
         let bytes = file.read(entry.offset, entry.bytes).await?;
         FileRecord::decode(&bytes, &entry).map_err(|problem| damaged("chunk", file.ino(), entry, problem))?;
-        file.write(to, Data::from_slice(&bytes)).await
+        // Without a handle: a user may release that of the writer while this write is on its way, and a layer below would write through it later.
+        file.lower.write(file.ino(), None, to, Data::from_slice(&bytes), WriteMode::default()).await
     }
 }

@@ -656,3 +656,59 @@ fn a_file_whose_start_cannot_be_read_can_be_removed() {
         });
     }
 }
+
+/// A layer over a layer: the upper one compacts a file while its only user closes it. What is written to it afterwards comes below. Method: the
+/// lower layer waits for a read, whichever of those of a compaction.
+#[test]
+fn a_file_is_closed_while_the_upper_layer_compacts_it() {
+    let copy = || patient(Arc::new(crate::layer::codecs::Copy));
+    let mut held_writes = 0;
+    for skipped in 0..12 {
+        simulate(1, async |rt| {
+            let options = MemFsOptions {
+                capacity_bytes: 1 << 40,
+                open_protocol: OpenProtocol::Handles,
+                ..MemFsOptions::default()
+            };
+            let model = MemFs::with_options(&rt, options);
+            let held = Rc::new(Stacked::new(model.clone(), Held::default()).await.unwrap());
+            let lower = stack_on(&rt, held.clone(), Options { cache_bytes: 0, ..copy() }).await.unwrap();
+            let fs = stack_on(&rt, lower.clone(), copy()).await.unwrap();
+            let client = Client::new(fs.clone());
+            let mut content = noise(1, 400_000);
+            let file = client.create(b"/f").await.unwrap();
+            client.write(file, 0, &content).await.unwrap();
+            fs.syncfs().await.unwrap();
+            let hole = FileRange { offset: 0, bytes: 300_000 };
+            client.fallocate(b"/f", hole, AllocateMode::PunchHole).await.unwrap();
+            content[..300_000].fill(0);
+            // Its handle is that of the writer.
+            client.write(file, 399_000, b"more").await.unwrap();
+            content[399_000..399_004].copy_from_slice(b"more");
+            fs.syncfs().await.unwrap();
+            fs.syncfs().await.unwrap();
+            fs.drop_caches().await.unwrap();
+            let ino = model.lookup(Ino::ROOT, b"f").await.unwrap().attr.ino;
+            let idles = {
+                let (fs, rt) = (fs.clone(), rt.clone());
+                held.layer().hold(Call::Read, ino);
+                rt.clone().spawn(async move { fs.idle(Nanos(rt.now().0 + 1)).await })
+            };
+            for _ in 0..skipped {
+                held.layer().until_held().await;
+                held.layer().hold(Call::Read, ino);
+                held.layer().go_on();
+            }
+            held.layer().until_held().await;
+            client.close(file).await.unwrap();
+            held.layer().go_on();
+            idles.await.unwrap();
+            held_writes += 1;
+            // What has come into the lower layer must leave it.
+            fs.syncfs().await.unwrap_or_else(|error| panic!("after {skipped} reads: {error}"));
+            assert!(client.read_file(b"/f").await.unwrap() == content, "after {skipped} reads");
+            fs.close().await.unwrap();
+        });
+    }
+    assert!(held_writes > 3);
+}
