@@ -73,6 +73,8 @@ pub struct History {
     states: BTreeMap<Ino, Vec<Change>>,
     pub(super) names: Vec<NameChange>,
     pub(super) writes: BTreeMap<usize, WriteStep>,
+    /// Steps that cut, extended, allocated or punched a file, also where its content stayed the same.
+    pub(super) reshapes: BTreeMap<usize, Ino>,
 }
 
 impl History {
@@ -179,7 +181,7 @@ impl Recorder {
     /// The model's answer, if it differs.
     pub async fn acknowledge(&mut self, op: &Op, outcome: &Outcome, position: usize) -> Result<(), String> {
         let coverage = self.coverage(op).await;
-        let write = self.write(op).await;
+        let (write, reshape) = (self.write(op).await, self.reshape(op).await);
         let expected = self.runner.apply(op).await;
         if !matches!(op, Op::Seek { .. }) && !expected.agrees(outcome) {
             return Err(format!("{op}\n    here:  {outcome}\n    model: {expected}"));
@@ -194,6 +196,7 @@ impl Recorder {
             let sync = coverage.map(|coverage| SyncPoint { coverage, steps, acknowledged: position });
             self.history.syncs.extend(sync);
             self.history.writes.extend(write.map(|write| (self.history.steps.len(), write)));
+            self.history.reshapes.extend(reshape.map(|ino| (self.history.steps.len(), ino)));
         }
         Ok(())
     }
@@ -211,11 +214,12 @@ impl Recorder {
 
     /// The last issued operation failed, and it is unknown whether it had an effect.
     pub async fn unanswered(&mut self, op: &Op) {
-        let write = self.write(op).await;
+        let (write, reshape) = (self.write(op).await, self.reshape(op).await);
         // The model's answer does not matter: its whole effect may have happened.
         let _ = self.runner.apply(op).await;
         self.note_changes();
         self.history.writes.extend(write.map(|write| (self.history.steps.len(), write)));
+        self.history.reshapes.extend(reshape.map(|ino| (self.history.steps.len(), ino)));
     }
 
     /// Everything became durable in another way, for example by closing.
@@ -249,6 +253,13 @@ impl Recorder {
         let ino = self.runner.ino(target).await.ok()?;
         let size = self.model.node(ino)?.attr(ino).size;
         Some(WriteStep { ino, offset: offset.unwrap_or(size), content: filling.content() })
+    }
+
+    async fn reshape(&self, op: &Op) -> Option<Ino> {
+        match op {
+            Op::Truncate { target, .. } | Op::Allocate { target, .. } => self.runner.ino(target).await.ok(),
+            _ => None,
+        }
     }
 
     /// Records the new state of every inode that has changed.

@@ -41,7 +41,7 @@ pub enum ChangedContent {
     OneMoment,
     /// Bytes that were changed, and those behind the end, may be anything. Others are as they were.
     OtherBytesKept,
-    /// Where the file has been synced since it was made, the content of one moment. Otherwise anything, and reading it may fail: where
+    /// Where the file has been synced since it was made, and was not empty then, the content of one moment. Otherwise anything, and reading it may fail: where
     /// a file system gives a new file blocks of a removed one, all of that one may be there.
     OneMomentOnceSynced,
     /// Anything that can be read.
@@ -176,7 +176,8 @@ impl<'a> Question<'a> {
             if !attribute_states.iter().any(|(_, state)| attributes_match(state)) {
                 return Err(self.complain(path, &attribute_states, found, "attributes"));
             }
-            let is_new = self.history.state(ino, since).is_none();
+            // Of an empty file, a layer has no bytes below either.
+            let is_new = self.history.state(ino, since).is_none_or(|state| state.contents.size() == 0);
             let is_whole = match self.promise.changed_content {
                 ChangedContent::OneMoment => true,
                 ChangedContent::OneMomentOnceSynced => !is_new,
@@ -184,7 +185,14 @@ impl<'a> Question<'a> {
             };
             if !is_whole && found.kind == FileKind::Regular {
                 let mut writes = self.writes(ino, since).peekable();
-                let is_written = writes.peek().is_some();
+                // A layer may have written its file below without a change of the content above.
+                let is_reshaped = || {
+                    let mut later =
+                        self.history.reshapes.range(since + 1..).take_while(|(step, _)| **step <= self.last);
+                    self.promise.changed_content == ChangedContent::OneMomentOnceSynced
+                        && later.any(|(_, reshaped)| *reshaped == ino)
+                };
+                let is_written = writes.peek().is_some() || is_reshaped();
                 if is_written || data_states.windows(2).any(|pair| pair[0].1.contents != pair[1].1.contents) {
                     let lost = match self.promise.changed_content {
                         ChangedContent::OtherBytesKept => first_lost(&data_states, writes, found),
