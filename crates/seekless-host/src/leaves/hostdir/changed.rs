@@ -116,6 +116,9 @@ impl HostDir {
     /// Lists `ino`, which was made just now, if that is necessary here.
     pub(super) fn note_made(&self, ino: Ino) {
         let Some(changed) = &self.changed else { return };
+        if let Some(late) = &self.late {
+            late.made(ino);
+        }
         match self.inodes.file(ino) {
             Ok(place) => self.list_change(changed, ino, place),
             // Another process has removed it.

@@ -125,6 +125,11 @@ impl LateErrors {
         errors.insert(ino, Late { number, cause, is_returned: false, told_without_handle });
     }
 
+    /// An inode was made just now. Hosts give the number of a removed one again, whose error is no matter of this one.
+    pub(super) fn made(&self, ino: Ino) {
+        self.errors.borrow_mut().remove(&ino);
+    }
+
     /// A file is opened: what a sync has returned before is no matter of this one.
     pub(super) fn opened(&self, opened: &OpenFile) {
         let told = self.errors.borrow().get(&opened.ino).filter(|late| late.is_returned).map_or(0, |late| late.number);

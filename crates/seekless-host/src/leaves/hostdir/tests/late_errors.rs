@@ -158,6 +158,27 @@ fn a_close() {
     }
 }
 
+/// An error of a removed file is no matter of a new one that gets its number. Syncs of everything still fail.
+#[test]
+fn a_number_that_is_given_again() {
+    for is_given_again in [false, true] {
+        run(async |_, dir| {
+            let (ino, writer) = create(&dir, b"f").await;
+            write(&dir, ino, Some(writer)).await.unwrap();
+            refuse(&dir, ino, writer);
+            assert_eq!(dir.release(ino, writer).await, Err(refused()));
+            if is_given_again {
+                dir.note_made(ino);
+            }
+            let new = open(&dir, ino).await;
+            let synced = dir.fsync(ino, Some(new), false).await;
+            assert_eq!(synced, if is_given_again { Ok(()) } else { Err(refused()) });
+            dir.release(ino, new).await.unwrap();
+            all_syncs_fail(&dir).await;
+        });
+    }
+}
+
 /// A write without a handle, as layers make, fails itself.
 #[test]
 fn a_write_without_a_handle() {
