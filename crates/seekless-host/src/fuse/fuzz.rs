@@ -61,11 +61,8 @@ async fn converse(fs: &Fs, mut bytes: Bytes<'_>) -> Result<(), String> {
     let init = Init { major: 7, minor: 31 + u32::from(choice) % 16, max_readahead: 0, flags };
     let requested = RequestedFeatures {
         writeback_cache: choice & 2 != 0,
-        zero_message_open: true,
-        direct: false,
-        uring: false,
         passthrough: choice & 4 != 0,
-        times: None,
+        ..RequestedFeatures::PLAIN
     };
     let (negotiated, _) = negotiate(&init, &fs.traits(), &requested).map_err(|error| error.to_string())?;
     let session = Rc::new(Session::new(fs.clone(), negotiated, "fuzz".into()));

@@ -42,6 +42,18 @@ pub(super) struct RequestedFeatures {
     pub(super) times: Option<CacheTimes>,
 }
 
+impl RequestedFeatures {
+    /// None that needs the kernel's help, as tests and the fuzz target begin with.
+    pub(super) const PLAIN: RequestedFeatures = RequestedFeatures {
+        writeback_cache: false,
+        zero_message_open: true,
+        direct: false,
+        uring: false,
+        passthrough: false,
+        times: None,
+    };
+}
+
 /// Features agreed in INIT.
 #[derive(Clone, Copy, Debug)]
 pub struct Negotiated {
@@ -158,14 +170,7 @@ mod tests {
     fn init_is_negotiated() {
         let executor = Executor::simulated(1, HostProfile::NONE);
         let traits = MemFs::new(executor.rt()).traits();
-        let mut requested = RequestedFeatures {
-            writeback_cache: true,
-            zero_message_open: true,
-            direct: false,
-            uring: false,
-            passthrough: false,
-            times: None,
-        };
+        let mut requested = RequestedFeatures { writeback_cache: true, ..RequestedFeatures::PLAIN };
         let offer = |minor, flags| Init { major: 7, minor, max_readahead: 0, flags };
         let refused = negotiate(&offer(23, InitFlags::all()), &traits, &requested).unwrap_err();
         assert_eq!(refused, InitError::TooOld { major: 7, minor: 23 });

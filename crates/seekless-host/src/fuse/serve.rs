@@ -580,16 +580,8 @@ mod tests {
             let rt = executor.rt().clone();
             let options = MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() };
             let fs = WeakFs::new(&rt, options);
-            let requested = RequestedFeatures {
-                writeback_cache: false,
-                zero_message_open: true,
-                direct: false,
-                uring: false,
-                passthrough: false,
-                times: None,
-            };
             let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
-            let (negotiated, _) = negotiate(&init, &fs.traits(), &requested).unwrap();
+            let (negotiated, _) = negotiate(&init, &fs.traits(), &RequestedFeatures::PLAIN).unwrap();
             let session = Rc::new(Session::new(fs.clone(), negotiated, "me".into()));
             let ending = Ending::default();
             let chore = Chore { rt: rt.clone(), session: session.clone(), ending: ending.clone() };

@@ -710,19 +710,10 @@ mod tests {
     use crate::fuse::negotiate::{RequestedFeatures, negotiate};
     use crate::fuse::request::Init;
 
-    const REQUESTED: RequestedFeatures = RequestedFeatures {
-        writeback_cache: false,
-        zero_message_open: true,
-        direct: false,
-        uring: false,
-        passthrough: false,
-        times: None,
-    };
-
     fn session(executor: &Executor, open_protocol: OpenProtocol) -> (Rc<MemFs>, Rc<Session>) {
         let fs = MemFs::with_options(executor.rt(), MemFsOptions { open_protocol, ..MemFsOptions::default() });
         let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
-        let (negotiated, _) = negotiate(&init, &fs.traits_now(), &REQUESTED).unwrap();
+        let (negotiated, _) = negotiate(&init, &fs.traits_now(), &RequestedFeatures::PLAIN).unwrap();
         (fs.clone(), Rc::new(Session::new(fs, negotiated, "me".into())))
     }
 

@@ -8,14 +8,18 @@ use futures_util::future::{Either, join_all, select};
 
 use super::LogFs;
 use super::backend::LogBackend;
+use crate::device::Device;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::disk::{Disk, Drive};
 use crate::fs::client::Client;
+use crate::fs::{FileSystem, FsError, FsResult};
 use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::testing::FsUnderTest;
 use crate::testing::crash::LIMITS;
 use crate::testing::subject::simulate;
-use crate::units::Nanos;
+use crate::testing::volumes;
+use crate::units::{MIB, Nanos};
 
 /// A disk that is durable on completion.
 fn rz26(rt: &Rt) -> Rc<Disk> {
@@ -129,5 +133,51 @@ pub(in crate::fs) async fn attributes_have_a_limit<L: LogBackend>(fs: &Rc<LogFs<
             assert!(read == [file as u8; 60_000], "round {round}, file {file}");
             assert!(held() <= most, "{} bytes with file {file} of round {round}", held());
         }
+    }
+}
+
+/// Aim: a close for which the storage below has no room fails, can be repeated, and leaves the volume in use: nothing that was written is
+/// lost. Method: writes find no room while the volume is closed, twice; then there is room, the background work goes on, and the volume
+/// is closed.
+pub(in crate::fs) fn a_close_without_room_below_can_be_repeated<L: LogBackend>(
+    subject: &dyn FsUnderTest,
+    open: impl AsyncFn(Rt, Device) -> FsResult<Rc<LogFs<L>>>,
+) {
+    for synced_before in [false, true] {
+        volumes::simulate(1, async |rt| {
+            let (_, memory) = volumes::fresh(&rt, subject, 64 * MIB).await;
+            let fault = FaultDevice::new(&rt, memory.clone(), 1);
+            let volume = open(rt.clone(), fault.clone()).await.unwrap();
+            let client = Client::new(volume.clone());
+            client.write_file(b"/before", &[1; 100_000]).await.unwrap();
+            client.sync().await.unwrap();
+            fault.add(Rule::new(Kinds::WRITE, When::From(0), Effect::NoSpace));
+            // The timer of the volume runs during the close.
+            let long = Nanos::from_secs(100);
+            fault.add(Rule::new(Kinds::WRITE, When::From(0), Effect::Delay(long..=long)));
+            client.write_file(b"/waits", &[2; 100_000]).await.unwrap();
+            if synced_before {
+                assert_eq!(client.sync().await, Err(FsError::NoSpace));
+            }
+            for _ in 0..2 {
+                assert_eq!(volume.close().await, Err(FsError::NoSpace));
+                rt.sleep(Nanos::from_secs(100)).await;
+                assert_eq!(client.read_file(b"/waits").await.unwrap(), [2; 100_000]);
+            }
+            fault.clear();
+            client.sync().await.unwrap();
+            client.write_file(b"/more", &[3; 100_000]).await.unwrap();
+            rt.sleep(Nanos::from_secs(100)).await;
+            assert_eq!(volume.state.borrow().dirty_bytes(), 0, "it is still written back in the background");
+            volume.close().await.unwrap();
+            drop((client, volume));
+            volumes::assert_clean(&rt, subject, &memory).await;
+            volumes::session(&rt, subject, &memory, async |client| {
+                for (name, byte) in [(&b"/before"[..], 1), (b"/waits", 2), (b"/more", 3)] {
+                    assert_eq!(client.read_file(name).await.unwrap(), [byte; 100_000]);
+                }
+            })
+            .await;
+        });
     }
 }

@@ -26,7 +26,8 @@ fn synchronous_writes_past_the_cache_are_durable() {
         let fs = WeakFs::new(executor.rt(), options);
         let traits = FsTraits { appends_at_end: true, ..fs.traits() };
         let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
-        let (negotiated, _) = negotiate(&init, &traits, &RequestedFeatures { direct, ..REQUESTED }).unwrap();
+        let (negotiated, _) =
+            negotiate(&init, &traits, &RequestedFeatures { direct, ..RequestedFeatures::PLAIN }).unwrap();
         let session = Session::new(fs.clone(), negotiated, "me".into());
         let opened = OpenFlags { append, ..OpenFlags::READ_WRITE };
         let create = Operation::Create { name: b"file", new: NEW, flags: opened, exclusive: true };
@@ -61,7 +62,7 @@ fn a_failed_write_takes_nothing_away() {
         let fs = MemFs::with_options(executor.rt(), options);
         let traits = FsTraits { appends_at_end: true, exclusive: false, ..fs.traits_now() };
         let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
-        let (negotiated, _) = negotiate(&init, &traits, &REQUESTED).unwrap();
+        let (negotiated, _) = negotiate(&init, &traits, &RequestedFeatures::PLAIN).unwrap();
         let mut session = Session::new(fs.clone(), negotiated, "me".into());
         session.traits.exclusive = false;
         let flags = OpenFlags { append, direct, ..OpenFlags::READ_WRITE };
@@ -105,7 +106,7 @@ fn a_failed_sync_takes_nothing_away() {
     let fs = WeakFs::new(executor.rt(), options);
     let traits = FsTraits { appends_at_end: true, exclusive: false, ..fs.traits() };
     let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
-    let (negotiated, _) = negotiate(&init, &traits, &REQUESTED).unwrap();
+    let (negotiated, _) = negotiate(&init, &traits, &RequestedFeatures::PLAIN).unwrap();
     let mut session = Session::new(fs.clone(), negotiated, "me".into());
     session.traits.exclusive = false;
     let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };

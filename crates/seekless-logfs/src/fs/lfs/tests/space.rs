@@ -4,7 +4,7 @@
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::fs::logfs::backend::SpaceAccounts;
-use crate::fs::logfs::tests::{attribute_bytes, attributes_have_a_limit};
+use crate::fs::logfs::tests::{self as shared, attribute_bytes, attributes_have_a_limit};
 use crate::fs::logfs::tree::{BlockId, is_internal};
 use crate::testing::environment::soak;
 use crate::testing::volumes::space::{self, fill};
@@ -558,48 +558,11 @@ fn no_room_below() {
     });
 }
 
-/// Aim: a close for which the storage below has no room fails, can be repeated, and leaves the volume in use: nothing that was written is
-/// lost. Method: writes find no room while the volume is closed, twice; then there is room, the background work goes on, and the volume
-/// is closed.
 #[test]
 fn a_close_without_room_below_can_be_repeated() {
-    for synced_before in [false, true] {
-        simulate(1, async |rt| {
-            let (_, memory) = fresh(&rt, 64 * MIB).await;
-            let fault = FaultDevice::new(&rt, memory.clone(), 1);
-            let volume = open(rt.clone(), fault.clone() as Device, Options::default()).await.unwrap();
-            let client = Client::new(volume.clone());
-            client.write_file(b"/before", &[1; 100_000]).await.unwrap();
-            client.sync().await.unwrap();
-            fault.add(Rule::new(Kinds::WRITE, When::From(0), Effect::NoSpace));
-            // The timer of the volume runs during the close.
-            let long = Nanos::from_secs(100);
-            fault.add(Rule::new(Kinds::WRITE, When::From(0), Effect::Delay(long..=long)));
-            client.write_file(b"/waits", &[2; 100_000]).await.unwrap();
-            if synced_before {
-                assert_eq!(client.sync().await, Err(FsError::NoSpace));
-            }
-            for _ in 0..2 {
-                assert_eq!(volume.close().await, Err(FsError::NoSpace));
-                rt.sleep(Nanos::from_secs(100)).await;
-                assert_eq!(client.read_file(b"/waits").await.unwrap(), [2; 100_000]);
-            }
-            fault.clear();
-            client.sync().await.unwrap();
-            client.write_file(b"/more", &[3; 100_000]).await.unwrap();
-            rt.sleep(Nanos::from_secs(100)).await;
-            assert_eq!(volume.state.borrow().dirty_bytes(), 0, "it is still written back in the background");
-            volume.close().await.unwrap();
-            drop((client, volume));
-            assert_clean(&rt, &memory).await;
-            session(&rt, &memory, async |client| {
-                for (name, byte) in [(&b"/before"[..], 1), (b"/waits", 2), (b"/more", 3)] {
-                    assert_eq!(client.read_file(name).await.unwrap(), [byte; 100_000]);
-                }
-            })
-            .await;
-        });
-    }
+    shared::a_close_without_room_below_can_be_repeated(&Small::default(), async |rt, device| {
+        open(rt, device, Options::default()).await
+    });
 }
 
 /// Aim: a removed file that could not be freed for lack of room is freed later, and not only by the next mount. Method: what frees it reports that at
